@@ -1,0 +1,3 @@
+"""One named limit stands for one upstream; every process on every host asks Redis first."""
+
+DISTRIBUTION = "rewardpool"

@@ -1,0 +1,3 @@
+"""Lua scripts, one verb a file; fragments shared between them start with an underscore."""
+
+DISTRIBUTION = "rewardpool"

@@ -1,0 +1,33 @@
+"""The thin client: trajectories in, outcomes out. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from queue_client.errors import (
+    BadTrajectory,
+    ClientClosed,
+    NoWorker,
+    PoolUnavailable,
+    QueueClientError,
+    QueueFull,
+    RewardUnavailable,
+    WireError,
+)
+from queue_client.outcome import Kind, Outcome
+from queue_client.trajectory import Output, Trajectory
+
+DISTRIBUTION = "rewardpool"
+
+__all__ = [
+    "BadTrajectory",
+    "ClientClosed",
+    "Kind",
+    "NoWorker",
+    "Outcome",
+    "Output",
+    "PoolUnavailable",
+    "QueueClientError",
+    "QueueFull",
+    "RewardUnavailable",
+    "Trajectory",
+    "WireError",
+]

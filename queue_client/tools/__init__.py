@@ -1,0 +1,1 @@
+"""Tools with verl's shape: sandbox, search, image zoom."""

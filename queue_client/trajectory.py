@@ -1,0 +1,44 @@
+"""Trajectory and Output: the record of one rollout, as the producer hands it over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+TokenIds = Sequence[int]  # a list, a numpy array or a torch tensor [n]
+
+
+@dataclass(slots=True)
+class Output:
+    """One model generation: ids, or text, or both.
+
+    `prompt_ids` [p] and `response_ids` [r] are token ids, `response_mask` [r] is 1 where the policy
+    sampled the token and 0 for tool output. `text` is the decoded response with tool text.
+    """
+
+    prompt_ids: TokenIds | None = None
+    response_ids: TokenIds | None = None
+    response_mask: TokenIds | None = None
+    text: str | None = None
+    position_ids: Any = None
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One rollout: its outputs in order, and one set of fields.
+
+    `messages` is the chat prompt; `extra_info` is passed to the reward function as a copy.
+    The label `{uid}_{session_id}_{index}` is for people and is never the identity.
+    """
+
+    outputs: list[Output] = field(default_factory=list)
+    data_source: str | None = None
+    ground_truth: Any = None
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
+    uid: str | None = None
+    session_id: int | str | None = None
+    messages: list[dict[str, Any]] | None = None
+    num_turns: int | None = None
+    tool_rewards: list[float] | None = None
+    turn_scores: list[float] | None = None

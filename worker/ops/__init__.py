@@ -1,0 +1,1 @@
+"""The top floor: command line, embedded server, dashboard, metrics."""

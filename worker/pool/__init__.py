@@ -1,0 +1,1 @@
+"""How jobs are taken and finished; knows no reward."""

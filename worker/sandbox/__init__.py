@@ -1,0 +1,1 @@
+"""Running programs: Sandbox Fusion client and local runner."""

@@ -1,0 +1,179 @@
+"""The worker's settings: one frozen object, built at an entry point and passed down.
+
+From `rewardpool.toml` (`--config`, `REWARDPOOL_CONFIG`, or the working directory), then the
+environment: every key also as `REWARDPOOL_SECTION__KEY`. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PREFIX = "REWARDPOOL_"
+FILE = "rewardpool.toml"
+NOT_SETTINGS = frozenset({"REWARDPOOL_CONFIG"})
+
+Executor = Literal["auto", "async", "thread", "process"]
+
+
+class SettingsError(ValueError):
+    """Settings are wrong; one line that says what and where. Exit code 2."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RedisSettings(_Section):
+    """Where Redis is."""
+
+    url: str = Field(default="redis://localhost:6379/0", repr=False, description="Redis or Valkey, >= 6.2")
+
+
+class LimitSettings(_Section):
+    """The caps on one named upstream; None is unlimited, 0 closes the gate."""
+
+    max_concurrent: int | None = Field(None, ge=0, description="calls in flight at once")
+    rpm: float | None = Field(None, ge=0, description="requests a minute")
+    tpm: float | None = Field(None, ge=0, description="tokens a minute")
+    burst_s: float | None = Field(
+        None, gt=0, description="seconds' worth the buckets hold: 60 by default, 1 under strict"
+    )
+    strict: bool = Field(False, description="no 60 s ever admit more than the limit")
+    oversize: Literal["alone", "error"] = Field(
+        "alone", description="a call that costs more than the bucket holds: alone, or an error"
+    )
+    refund: bool = Field(True, description="give unused tokens back when a call settles")
+
+
+class RewardFields(_Section):
+    """How a row is scored."""
+
+    manager: str | None = Field(
+        None,
+        description="naive | dapo | gdpo | rate_limited | remote | reward_model | file.py:Class",
+    )
+    function: str | None = Field(
+        None,
+        description="file.py:name, package.module:name or builtin:name; absent: by data_source",
+    )
+    limit: str | None = Field(None, description="the limit whose lease each row takes")
+    tokens: Literal["auto"] | int | None = Field(
+        None, description="cost of a row in tokens: auto (real lengths) or a number"
+    )
+    timeout_s: float | None = Field(None, gt=0, description="seconds a row may run")
+    executor: Executor | None = Field(None, description="where the function runs")
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="keyword arguments for the function or manager"
+    )
+
+
+class RewardSettings(RewardFields):
+    """Scoring: defaults for all rows, and routes by data_source."""
+
+    tokenizer: str | None = Field(None, description="folder or hub name; decodes ids into text")
+    sources: dict[str, RewardFields] = Field(
+        default_factory=dict, description="by data_source; what is not set comes from [reward]"
+    )
+
+
+class WorkerSettings(_Section):
+    """One worker process."""
+
+    concurrency: int = Field(256, ge=1, description="trajectories in flight in one process")
+    processes: int = Field(2, ge=1, description="killable helper processes for CPU-bound functions")
+    memory_mb: int = Field(2048, ge=64, description="address space of one helper process, MiB")
+    max_attempts: int = Field(3, ge=1, description="starts of one row before it is worker_lost")
+
+
+class Settings(_Section):
+    """Everything a worker needs to know."""
+
+    redis: RedisSettings = RedisSettings()
+    limits: dict[str, LimitSettings] = Field(default_factory=dict)
+    reward: RewardSettings = RewardSettings()
+    worker: WorkerSettings = WorkerSettings()
+
+
+def load_settings(
+    path: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None
+) -> Settings:
+    """Read the file, lay the environment over it, check everything.
+
+    Raises SettingsError with the field, the value and the nearest known name.
+    """
+    environ = os.environ if environ is None else environ
+    chosen = path or environ.get("REWARDPOOL_CONFIG")
+    found = Path(chosen) if chosen else Path(FILE)
+    tree: dict[str, Any] = {}
+    if chosen or found.is_file():
+        tree = _read_toml(found)
+    _overlay(tree, environ)
+    return settings_from(tree, where=str(found) if tree else "environment")
+
+
+def settings_from(tree: Mapping[str, Any], *, where: str = "settings") -> Settings:
+    """Check a tree of settings; `where` begins the error's line."""
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        raise SettingsError(f"{where}: {_first(error)}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+
+
+def _overlay(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
+    for name, value in sorted(environ.items()):
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS or "__" not in name:
+            continue
+        *sections, key = name.removeprefix(PREFIX).lower().split("__")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+            if not isinstance(node, dict):
+                raise SettingsError(f"{name}: {section} is not a section")
+        node[key] = _parse(value)
+
+
+def _parse(value: str) -> Any:
+    if value[:1] in "[{":
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _first(error: ValidationError) -> str:
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] != "extra_forbidden":
+        return f"{place}: {fault['msg']} (got {fault['input']!r})"
+    near = difflib.get_close_matches(str(fault["loc"][-1]), _known(fault["loc"][:-1]), n=1)
+    return f"{place}: unknown key" + (f", did you mean {near[0]!r}?" if near else "")
+
+
+def _known(path: tuple[int | str, ...]) -> list[str]:
+    model: Any = Settings
+    for part in path:
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if inner is None:
+            continue  # a name the user chose: the model stays that of the mapping's values
+        if getattr(inner, "__origin__", None) is dict:
+            inner = get_args(inner)[1]
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
+    return list(model.model_fields)
