@@ -34,7 +34,9 @@ class _Section(BaseModel):
 class RedisSettings(_Section):
     """Where Redis is."""
 
-    url: str = Field(default="redis://localhost:6379/0", repr=False, description="Redis or Valkey, >= 6.2")
+    url: str = Field(
+        default="redis://localhost:6379/0", repr=False, description="Redis or Valkey, >= 6.2"
+    )
 
 
 class LimitSettings(_Section):
