@@ -15,6 +15,8 @@ class Output:
 
     `prompt_ids` [p] and `response_ids` [r] are token ids, `response_mask` [r] is 1 where the policy
     sampled the token and 0 for tool output. `text` is the decoded response with tool text.
+    Where there are no ids, `response_mask` is over the characters of `text`: rollout files give
+    turns as text, and the policy's own text must still be told from the tools'.
     """
 
     prompt_ids: TokenIds | None = None
