@@ -1,14 +1,14 @@
 """What a producer and the pool agree on in Redis: keys, fields, clocks and lifetimes.
 
-**A job** is one batch on an RQ queue, at most `MAX_ROWS` rows (trajectories). In ONE transaction the
-producer writes the payload (`payload_key`, `SET … EX`), the RQ job and its id on the queue, and the
-hash field `ROWS_FIELD` of the RQ job. The transaction does nothing when the job's hash exists
+**A job** is one batch on an RQ queue, at most `MAX_ROWS` rows (trajectories). In ONE transaction
+the producer writes the payload (`payload_key`, `SET … EX`), the RQ job and its id on the queue, and
+the hash field `ROWS_FIELD` of the RQ job. The transaction does nothing when the job's hash exists
 already, so sending it again after a lost reply runs the job once. The RQ job has
 
 - `id` = `new_job_id(producer)`: the producer's id, an underscore, then letters and digits. Whoever
   ends a job whose fields cannot be read still knows whom to tell;
-- function `SCORE_FUNCTION` (or `TOOL_FUNCTION`), no instance, `args = Reference(…).args()`, no kwargs,
-  serialised by `queue_client.wire.Serializer`; no callbacks, webhooks, dependencies or Retry;
+- function `SCORE_FUNCTION` (or `TOOL_FUNCTION`), no instance, `args = Reference(…).args()`, no
+  kwargs, serialised by `queue_client.wire.Serializer`; no callbacks, webhooks, dependencies or Retry;
 - `ttl` = `job_ttl_s(…)`, `result_ttl` = RESULT_TTL_S, `failure_ttl` = FAILURE_TTL_S, `timeout` = -1
   (a row's time is the pool's business), a short `description` without any prompt or response;
 - an expiry on its hash of `ttl` + 60 s (RQ sets none on a queued job until it is looked at).
@@ -22,7 +22,7 @@ when the execution is no longer registered in `rq:wip:{queue}`; the first write 
 
 **A reply-stream entry** (`reply_key`, XADD by workers, XREAD by the producer alone) is either
 
-- rows: field `job` = job id, then one field a row: the row's number in decimal = `encode_outcome(…)`;
+- rows: `job` = job id, then one field a row: its number in decimal = `encode_outcome(…)`;
 - the end of a whole job: `job` = job id, `failed` = a `Kind`, `message` = why. It ends every row of
   that job which has no outcome yet, and it is written in the transaction which ends the job;
 - the last entry of a job that ran to its end may carry `done` = "1" beside its rows.
@@ -51,7 +51,7 @@ liveness: its outcomes are in `outcomes_key` only.
 **Deadline.** `Reference.deadline_ms`, 0 for none. Rows not started by then, and rows that still run
 then, end as `timeout`.
 
-**Terminal failures of a job** (`failed` in RQ's failed registry, `exc_info` begins with the reason):
+**Terminal failures of a job** (in RQ's failed registry, the result's text begins with the reason):
 a field of the hash that cannot be read, a function that is not registered, a foreign serializer, a
 missing payload, a payload that cannot be decoded or has another number of rows: `bad_input`;
 stopped by `rq`'s stop-job command: `cancelled`.
@@ -108,7 +108,7 @@ def outcomes_key(job_id: str) -> str:
 
 
 def attempts_key(job_id: str) -> str:
-    """HASH row -> starts so far; counted before a row runs, so a row that kills its worker counts."""
+    """HASH row -> starts so far; counted before a row runs, so one that kills its worker counts."""
     return f"{PREFIX}:job:{{{job_id}}}:attempts"
 
 
