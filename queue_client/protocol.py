@@ -266,3 +266,15 @@ def _whole(fields: dict[Any, Any], name: str, least: int, most: int) -> int:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+# QUESTION(client): for `rewardpool info` and `doctor` each worker process should publish one HASH
+#   `rewardpool:worker:{rq worker name}` (expiry as its RQ key, refreshed with the heartbeat) with
+#   `host`, `pid`, `version`, `queues` (comma separated), `concurrency`, `in_flight`, `clock_ms` (its
+#   offset to Redis' clock), `settings` (hash of the settings text), `functions` (JSON object: name ->
+#   sha256 of the source file, or "error: ..." where it cannot be imported), `limits` (JSON list of
+#   the names its routes lease). Is that fine, under which key function (`worker_key(name)`)?
+# QUESTION(client): `doctor --round-trip` needs a row that no reward function (and no bill) sees.
+#   Could SCORE_FUNCTION answer a job whose only row has data_source "rewardpool/ping" with
+#   Outcome.scored(0.0) at once? Constant name PING_SOURCE.
+# QUESTION(client): `client.cancel` calls `pool_cancel.lua`; please fix its KEYS/ARGV/Returns early.
