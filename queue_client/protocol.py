@@ -8,7 +8,7 @@ already, so sending it again after a lost reply runs the job once. The RQ job ha
 - `id` = `new_job_id(producer)`: the producer's id, an underscore, then letters and digits. Whoever
   ends a job whose fields cannot be read still knows whom to tell;
 - function `SCORE_FUNCTION` (or `TOOL_FUNCTION`), no instance, `args = Reference(…).args()`, no
-  kwargs, serialised by `queue_client.wire.Serializer`; no callbacks, webhooks, dependencies or Retry;
+  kwargs, serialised by `queue_client.wire.Serializer`; no callbacks, webhooks, dependencies, Retry;
 - `ttl` = `job_ttl_s(…)`, `result_ttl` = RESULT_TTL_S, `failure_ttl` = FAILURE_TTL_S, `timeout` = -1
   (a row's time is the pool's business), a short `description` without any prompt or response;
 - an expiry on its hash of `ttl` + 60 s (RQ sets none on a queued job until it is looked at).
@@ -56,6 +56,19 @@ a field of the hash that cannot be read, a function that is not registered, a fo
 missing payload, a payload that cannot be decoded or has another number of rows: `bad_input`;
 stopped by `rq`'s stop-job command: `cancelled`.
 
+**A worker process** publishes a HASH at `worker_key(RQ's worker name)`, refreshed with its heartbeat
+and expiring with it: `host`, `pid`, `version`, `queues` (comma separated), `concurrency`,
+`in_flight` (rows), `clock_ms` (its wall clock minus Redis' clock), `settings` (hash of the settings),
+`functions` (JSON object: name -> sha256 of its source, or "error: …"), `limits` (JSON list of names).
+
+**Counters** of a queue, for metrics, are in the HASH `stats_key(queue)`, field
+`{source}|{status}|{what}`: `source` is the data source (at most 64 characters, "other" past 200
+sources), `status` is "scored" or the kind of a failure, `what` is one of `rows`, `reward` (sum),
+`wait_ms`, `run_ms`. They are written with the outcomes they count, each row once.
+
+**A ping** is a row whose `data_source` is PING_SOURCE: it is answered with `Outcome.scored(0.0)` by
+the worker itself and no reward function sees it.
+
 **Tool calls** are jobs of one row for `TOOL_FUNCTION`. The payload is `encode_tool_call(…)`, the
 outcome is scored with `reward` None and the tool's reply in `extra`, or failed with a kind.
 """
@@ -83,12 +96,16 @@ MAX_ROWS: Final = 4096
 #: Field of the RQ job's hash: how many rows, so that a worker takes no more than it has places for.
 ROWS_FIELD: Final = "rows"
 
+#: A row of this data source is answered by the worker itself: for round-trip checks.
+PING_SOURCE: Final = "rewardpool/ping"
+
 PRODUCER_TTL_S: Final = 60  # a producer silent for longer is gone: its work is not scored
 PRODUCER_BEAT_S: Final = 15
 CANCEL_TTL_S: Final = 24 * 3600
 REPLY_TTL_S: Final = 3600
 REPLY_MAXLEN: Final = 100_000
 RESULT_TTL_S: Final = 600  # finished jobs and their outcomes
+STATS_TTL_S: Final = 7 * 24 * 3600
 FAILURE_TTL_S: Final = 24 * 3600  # dead letters: jobs that could not be read
 MAX_JOB_TTL_S: Final = 24 * 3600  # a job without a deadline waits this long for a worker
 JOB_TTL_SLACK_S: Final = 600  # kept past the deadline, so that a worker can say `timeout`
@@ -125,6 +142,16 @@ def reply_key(producer_id: str) -> str:
 def producer_key(producer_id: str) -> str:
     """STRING refreshed while the producer lives."""
     return f"{PREFIX}:producer:{producer_id}"
+
+
+def worker_key(name: str) -> str:
+    """HASH: what the worker process of that RQ name says about itself."""
+    return f"{PREFIX}:worker:{name}"
+
+
+def stats_key(queue: str) -> str:
+    """HASH: counters of rows, rewards, waiting and run times of a queue."""
+    return f"{PREFIX}:stats:{queue}"
 
 
 def new_producer_id() -> str:
@@ -266,15 +293,3 @@ def _whole(fields: dict[Any, Any], name: str, least: int, most: int) -> int:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-# QUESTION(client): for `rewardpool info` and `doctor` each worker process should publish one HASH
-#   `rewardpool:worker:{rq worker name}` (expiry as its RQ key, refreshed with the heartbeat) with
-#   `host`, `pid`, `version`, `queues` (comma separated), `concurrency`, `in_flight`, `clock_ms` (its
-#   offset to Redis' clock), `settings` (hash of the settings text), `functions` (JSON object: name ->
-#   sha256 of the source file, or "error: ..." where it cannot be imported), `limits` (JSON list of
-#   the names its routes lease). Is that fine, under which key function (`worker_key(name)`)?
-# QUESTION(client): `doctor --round-trip` needs a row that no reward function (and no bill) sees.
-#   Could SCORE_FUNCTION answer a job whose only row has data_source "rewardpool/ping" with
-#   Outcome.scored(0.0) at once? Constant name PING_SOURCE.
-# QUESTION(client): `client.cancel` calls `pool_cancel.lua`; please fix its KEYS/ARGV/Returns early.
