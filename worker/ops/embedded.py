@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from worker.ops import server_watch
 
@@ -123,7 +125,9 @@ class EmbeddedServer:
         """Whether our server, and not another one on the same port, answers."""
         assert self._watcher is not None
         deadline = time.monotonic() + START_TIMEOUT_S
-        with redis.Redis(port=self.port, decode_responses=True) as client:
+        # The client's own ten retries would hide for seconds that the server has ended.
+        at_once = Retry(NoBackoff(), 0)
+        with redis.Redis(port=self.port, decode_responses=True, retry=at_once) as client:
             while time.monotonic() < deadline and self._watcher.poll() is None:
                 try:
                     settings = client.config_get("dir")
