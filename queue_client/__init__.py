@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue_client.batch import TrajectoryBatch
 from queue_client.errors import (
     BadTrajectory,
     ClientClosed,
@@ -29,5 +30,6 @@ __all__ = [
     "QueueFull",
     "RewardUnavailable",
     "Trajectory",
+    "TrajectoryBatch",
     "WireError",
 ]

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-TokenIds = Sequence[int]  # a list, a numpy array or a torch tensor [n]
+from numpy.typing import NDArray
+
+TokenIds = Sequence[int] | NDArray[Any]  # or a torch tensor [n]
 
 
 @dataclass(slots=True)
@@ -15,8 +17,8 @@ class Output:
 
     `prompt_ids` [p] and `response_ids` [r] are token ids, `response_mask` [r] is 1 where the policy
     sampled the token and 0 for tool output. `text` is the decoded response with tool text.
-    Where there are no ids, `response_mask` is over the characters of `text`: rollout files give
-    turns as text, and the policy's own text must still be told from the tools'.
+    `position_ids` [p + r] or [k, p + r] only where they do not simply count from 0 (M-RoPE).
+    In a `TrajectoryBatch` ids are int32 (int64 beyond 2^31), masks uint8, positions int64.
     """
 
     prompt_ids: TokenIds | None = None
@@ -31,6 +33,8 @@ class Trajectory:
     """One rollout: its outputs in order, and one set of fields.
 
     `messages` is the chat prompt; `extra_info` is passed to the reward function as a copy.
+    `extra_fields` is whatever else a verl row holds, under verl's names (`tool_extra_fields`,
+    `reward_scores`, `reward_model` without its ground truth, ...).
     The label `{uid}_{session_id}_{index}` is for people and is never the identity.
     """
 
@@ -44,3 +48,8 @@ class Trajectory:
     num_turns: int | None = None
     tool_rewards: list[float] | None = None
     turn_scores: list[float] | None = None
+    extra_fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def label(self, index: int) -> str:
+        """Name output `index` for logs and dashboards; two trajectories may share a label."""
+        return f"{self.uid}_{self.session_id}_{index}"
