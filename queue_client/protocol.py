@@ -105,6 +105,7 @@ CANCEL_TTL_S: Final = 24 * 3600
 REPLY_TTL_S: Final = 3600
 REPLY_MAXLEN: Final = 100_000
 RESULT_TTL_S: Final = 600  # finished jobs and their outcomes
+MAX_OUTCOME_BYTES: Final = 1 << 20  # a longer one is not read; workers say `bad_score` instead
 STATS_TTL_S: Final = 7 * 24 * 3600
 FAILURE_TTL_S: Final = 24 * 3600  # dead letters: jobs that could not be read
 MAX_JOB_TTL_S: Final = 24 * 3600  # a job without a deadline waits this long for a worker
