@@ -294,3 +294,11 @@ def _whole(fields: dict[Any, Any], name: str, least: int, most: int) -> int:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+# QUESTION(metrics): could the counters also hold, under the same `{source}|{status}|`, with the same
+#   write: `tokens` (response tokens of the rows, 0 where only text travels), and for histograms one
+#   count a row under the smallest bound that holds its value: `wait_le_{bound}`, `run_le_{bound}`
+#   (bounds TIME_BOUNDS_S = 0.01 0.1 0.5 1 2 5 10 30 60 120 300 600, "inf" above) and
+#   `reward_le_{bound}` (REWARD_BOUNDS = -1 -0.5 0 0.25 0.5 0.75 1, "inf"; rows with a reward only)?
+#   `:g` formats the bounds. `rewardpool metrics` reads them; absent ones count as 0.
