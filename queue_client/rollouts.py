@@ -14,9 +14,10 @@ from queue_client.errors import BadTrajectory
 from queue_client.trajectory import Output, Trajectory
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-#: Fields with a meaning of their own; every other one arrives in `extra_info`.
+#: Fields with a meaning of their own; every other one arrives in `extra_info`, as `turns` does:
+#: an output made of text has no other place for its prompt.
 KNOWN = frozenset(
-    "id response outputs turns messages prompt ground_truth reward_model data_source extra_info "
+    "id response outputs messages prompt ground_truth reward_model data_source extra_info "
     "uid session_id num_turns tool_rewards turn_scores".split()
 )
 
@@ -133,7 +134,9 @@ def outputs_of_turns(turns: list[Any]) -> list[Output]:
     outputs: list[Output] = []
     for place, turn in enumerate(turns):
         if not isinstance(turn, dict) or not isinstance(turn.get("content"), str):
-            raise BadTrajectory(f"turns[{place}] needs role and content as text, got {_shown(turn)}")
+            raise BadTrajectory(
+                f"turns[{place}] needs role and content as text, got {_shown(turn)}"
+            )
         role, content = turn.get("role"), turn["content"]
         if role == "assistant":
             outputs.append(Output(text=content, response_mask=[1] * len(content)))

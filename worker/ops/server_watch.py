@@ -1,4 +1,4 @@
-"""Run a server until the parent goes away: `server_watch.py FOLDER COMMAND…`.
+"""Run a server or worker until the parent goes away: `server_watch.py FOLDER COMMAND…`.
 
 The parent holds the other end of our standard input. When it closes, or our parent changes
 (children of the parent may have inherited that end), the server is ended and FOLDER removed.
@@ -28,11 +28,12 @@ def main(folder: str, command: list[str]) -> int:
     try:
         while server.poll() is None:
             if os.getppid() != parent or _closed():
+                _end(server)
+                shutil.rmtree(folder, ignore_errors=True)
                 return 0
-        return server.returncode
+        return server.returncode  # the parent may still want to read what is in the folder
     finally:
         _end(server)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _closed() -> bool:
