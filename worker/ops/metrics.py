@@ -1,0 +1,166 @@
+"""The pool as Prometheus metrics, read from Redis when asked: nothing runs between two scrapes."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import redis
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from queue_client.protocol import worker_key
+from worker.ops import metric_names as names
+from worker.ops.metric_names import Metric
+from worker.ops.outcome_stats import QueueStats, outcome_stats
+from worker.ops.rq_state import (
+    QueueState,
+    WorkerState,
+    queue_states,
+    suspended,
+    text,
+    worker_states,
+)
+
+logger = logging.getLogger(__name__)
+
+SILENT_S = 30.0
+TIME_BOUNDS = (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
+REWARD_BOUNDS = (-1, -0.5, 0, 0.25, 0.5, 0.75, 1)
+
+_FAMILIES: dict[str, Any] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+class PoolCollector(Collector):
+    """Reads everything at each scrape, a dozen round trips; a dead Redis is a metric, no error."""
+
+    def __init__(self, connection: redis.Redis) -> None:
+        self._connection = connection
+
+    def collect(self) -> Iterable[Family]:
+        """Return all families, or only `rewardpool_redis_up` 0."""
+        try:
+            return self._read()
+        except redis.exceptions.RedisError as error:
+            logger.warning("scrape failed error=%s", type(error).__name__)
+            return [_gauge(names.REDIS_UP, 0)]
+
+    def _read(self) -> list[Family]:
+        connection = self._connection
+        info: dict[str, Any] = connection.info("memory")
+        queues = queue_states(connection)
+        workers = worker_states(connection)
+        families = [
+            _gauge(names.REDIS_UP, 1),
+            _gauge(names.REDIS_USED, info.get("used_memory", 0)),
+            _gauge(names.REDIS_MAX, info.get("maxmemory", 0)),
+            _gauge(names.SUSPENDED, int(suspended(connection))),
+        ]
+        families += _queue_families(queues)
+        families += _worker_families(queues, workers)
+        families += _row_families(_published(connection, workers))
+        families += outcome_families(outcome_stats(connection, [queue.name for queue in queues]))
+        return families
+
+
+def _queue_families(queues: list[QueueState]) -> Iterator[Family]:
+    jobs, waits = _family(names.QUEUE_JOBS), _family(names.QUEUE_WAIT)
+    for queue in queues:
+        jobs.add_metric([queue.name, "queued"], queue.queued)
+        for state, count in queue.registries.items():
+            jobs.add_metric([queue.name, state], count)
+        waits.add_metric([queue.name], queue.oldest_wait_s)
+    yield from (jobs, waits)
+
+
+def _worker_families(queues: list[QueueState], workers: list[WorkerState]) -> Iterator[Family]:
+    states, listening = _family(names.WORKERS), _family(names.QUEUE_WORKERS)
+    for state, count in sorted(Counter(worker.state for worker in workers).items()):
+        states.add_metric([state], count)
+    heard = Counter(queue for worker in workers for queue in worker.queues)
+    for name in sorted({queue.name for queue in queues} | set(heard)):
+        listening.add_metric([name], heard[name])
+    ages = [worker.heartbeat_age_s for worker in workers]
+    silent = sum(age is None or age > SILENT_S for age in ages)
+    yield from (states, listening, _gauge(names.WORKERS_SILENT, silent))
+
+
+def _row_families(published: list[tuple[int, int]]) -> Iterator[Family]:
+    yield _gauge(names.ROWS_IN_FLIGHT, sum(in_flight for in_flight, _ in published))
+    yield _gauge(names.ROWS_PLACES, sum(places for _, places in published))
+
+
+def outcome_families(stats: list[QueueStats]) -> Iterator[Family]:
+    """Turn the counters that workers keep into families."""
+    outcomes, tokens = _family(names.OUTCOMES), _family(names.TOKENS)
+    waits, runs = _family(names.WAIT), _family(names.RUN)
+    rewards, points = _family(names.REWARD), _family(names.REWARD_SUM)
+    skipped = _family(names.STATS_SKIPPED)
+    for queue in stats:
+        skipped.add_metric([queue.queue], int(queue.skipped))
+        by_source: dict[str, Any] = defaultdict(list)
+        for (source, status), tally in queue.tallies.items():
+            outcomes.add_metric([queue.queue, source, status], tally.rows)
+            by_source[source].append(tally)
+        for source, tallies in by_source.items():
+            where = [queue.queue, source]
+            tokens.add_metric(where, sum(tally.tokens for tally in tallies))
+            points.add_metric(where, sum(tally.reward for tally in tallies))
+            rows = sum(tally.rows for tally in tallies)
+            waited = _histogram((tally.wait_le for tally in tallies), TIME_BOUNDS, rows)
+            waits.add_metric(where, waited, sum(tally.wait_ms for tally in tallies) / 1000)
+            ran = _histogram((tally.run_le for tally in tallies), TIME_BOUNDS, rows)
+            runs.add_metric(where, ran, sum(tally.run_ms for tally in tallies) / 1000)
+            rewards.add_metric(
+                where, _histogram((tally.reward_le for tally in tallies), REWARD_BOUNDS, 0), None
+            )
+    yield from (outcomes, tokens, waits, runs, rewards, points, skipped)
+
+
+def _histogram(
+    counts: Iterable[dict[str, int]], bounds: tuple[float, ...], rows: int
+) -> list[tuple[str, float]]:
+    """Add up counts by bound, then cumulate them; every known bound is always there.
+
+    Rows without a count by bound (a worker of another version wrote them) are above all bounds.
+    """
+    added = Counter({f"{bound:g}": 0 for bound in bounds})
+    for one in counts:
+        added.update(one)
+    above = added.pop("inf", 0)
+    running, buckets = 0, []
+    for bound in sorted(added, key=float):
+        running += added[bound]
+        buckets.append((bound, float(running)))
+    return [*buckets, ("+Inf", float(max(running + above, rows)))]
+
+
+def _published(connection: redis.Redis, workers: list[WorkerState]) -> list[tuple[int, int]]:
+    """Rows in flight and places of each worker process, as it says itself."""
+    with connection.pipeline(transaction=False) as pipeline:
+        for worker in workers:
+            pipeline.hmget(worker_key(worker.name), "in_flight", "concurrency")
+        replies = pipeline.execute(raise_on_error=False)
+    return [(_whole(reply[0]), _whole(reply[1])) for reply in replies if isinstance(reply, list)]
+
+
+def _whole(value: Any) -> int:
+    said = text(value or b"")[:12]
+    return int(said) if said.isdecimal() else 0
+
+
+def _family(metric: Metric) -> Any:
+    return _FAMILIES[metric.kind](metric.name, metric.says, labels=list(metric.labels))
+
+
+def _gauge(metric: Metric, value: float) -> Family:
+    family = GaugeMetricFamily(metric.name, metric.says)
+    family.add_metric([], value)
+    return family
