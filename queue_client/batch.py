@@ -181,5 +181,5 @@ def _replaced(trajectory: Trajectory, outputs: list[Output]) -> Trajectory:
 def _row(output: Output) -> Row:
     prompt: Any = _NO_IDS if output.prompt_ids is None else output.prompt_ids
     response: Any = _NO_IDS if output.response_ids is None else output.response_ids
-    mask: Any = output.response_mask
+    mask: Any = None if output.response_ids is None else output.response_mask
     return Row(prompt, response, mask, output.position_ids)

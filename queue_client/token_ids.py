@@ -60,7 +60,7 @@ def as_mask(value: Any, length: int, name: str) -> NDArray[np.uint8]:
     """Return a response mask [length] of 0 and 1, uint8; raises BadTrajectory otherwise."""
     array = as_array(value, name)
     if array.shape != (length,):
-        raise BadTrajectory(f"{name} has shape {list(array.shape)}, the response has {length} ids")
+        raise BadTrajectory(f"{name} has shape {list(array.shape)}, the response has {length}")
     mask = array.astype(np.uint8)
     if not ((array == 0) | (array == 1)).all():
         raise BadTrajectory(f"{name} holds values other than 0 and 1")
@@ -83,17 +83,16 @@ def checked(output: Output, name: str) -> Output:
     """Return the output with its ids, mask and positions as arrays, all lengths agreeing."""
     prompt = output.prompt_ids
     response = output.response_ids
-    if prompt is None and response is None:
-        if output.response_mask is not None or output.position_ids is not None:
-            raise BadTrajectory(f"{name} has a response_mask or position_ids, but no ids")
-        return output
+    if prompt is None and response is None and output.position_ids is not None:
+        raise BadTrajectory(f"{name} has position_ids, but no ids")
     prompt_ids = None if prompt is None else as_ids(prompt, f"{name}.prompt_ids")
     response_ids = None if response is None else as_ids(response, f"{name}.response_ids")
     response_len = 0 if response_ids is None else len(response_ids)
     total = response_len + (0 if prompt_ids is None else len(prompt_ids))
     mask = None
     if output.response_mask is not None:
-        mask = as_mask(output.response_mask, response_len, f"{name}.response_mask")
+        masked = len(output.text or "") if response_ids is None else response_len
+        mask = as_mask(output.response_mask, masked, f"{name}.response_mask")
     positions = output.position_ids
     if positions is not None:
         positions = as_positions(positions, total, f"{name}.position_ids")

@@ -16,7 +16,8 @@ class Output:
     """One model generation: ids, or text, or both.
 
     `prompt_ids` [p] and `response_ids` [r] are token ids, `response_mask` [r] is 1 where the policy
-    sampled the token and 0 for tool output. `text` is the decoded response with tool text.
+    sampled the token and 0 for tool output. `text` is the decoded response with tool text; where
+    there are no response ids, `response_mask` is over its characters.
     `position_ids` [p + r] or [k, p + r] only where they do not simply count from 0 (M-RoPE).
     In a `TrajectoryBatch` ids are int32 (int64 beyond 2^31), masks uint8, positions int64.
     """

@@ -13,13 +13,12 @@ from queue_client.padding import LAYOUTS, POSITION_FILLS, TENSORS, Padding
 from queue_client.trajectory import Output, Trajectory
 from queue_client.wire_document import pack, pack_message, unpack, unpack_message
 from queue_client.wire_fields import pack_fields, unpack_fields
+from queue_client.wire_masks import pack_masks, pack_positions, unpack_masks, unpack_positions
 from queue_client.wire_numbers import (
     MAX_ELEMENTS,
     TENSOR_DTYPES,
     pack_tensor,
-    pack_vector,
     unpack_tensor,
-    unpack_vector,
 )
 from queue_client.wire_outcome import (
     decode_outcome,
@@ -31,7 +30,19 @@ from queue_client.wire_rows import MAX_ROW_TOKENS, pack_rows, unpack_rows
 
 MAX_TRAJECTORIES = 1 << 18
 MAX_ROWS = 1 << 18
-_KEYS = frozenset({"trajectories", "counts", "texts", "fields", "rows", "padding", "tensors"})
+_KEYS = frozenset(
+    {
+        "trajectories",
+        "counts",
+        "fields",
+        "texts",
+        "rows",
+        "masks",
+        "positions",
+        "padding",
+        "tensors",
+    }
+)
 
 
 def encode_batch(batch: TrajectoryBatch) -> bytes:
@@ -51,9 +62,14 @@ def encode_batch(batch: TrajectoryBatch) -> bytes:
     if texts.count(None) != len(texts):
         body["texts"] = texts
     body["fields"] = pack_fields(trajectories)
-    rows = pack_rows(outputs)
-    if rows:
-        body["rows"] = rows
+    for name, packer in (
+        ("rows", pack_rows),
+        ("masks", pack_masks),
+        ("positions", pack_positions),
+    ):
+        packed = packer(outputs)
+        if packed:
+            body[name] = packed
     if batch.fixed_padding is not None:
         body["padding"] = _pack_padding(batch.fixed_padding)
     if batch.given:
@@ -119,16 +135,34 @@ def _outputs(body: dict[str, Any], count: int) -> list[Output]:
         outputs = unpack_rows(body["rows"], count)
     else:
         outputs = [Output() for _ in range(count)]
-    if "texts" not in body:
-        return outputs
-    texts = body["texts"]
-    if type(texts) is not list or len(texts) != count:
-        raise WireError(f"texts is no list of {count} texts")
+    if "texts" in body:
+        _attach_texts(body["texts"], outputs)
+    if "masks" in body:
+        masked = [_masked_len(output) for output in outputs]
+        for output, mask in zip(outputs, unpack_masks(body["masks"], masked), strict=True):
+            output.response_mask = mask
+    if "positions" in body:
+        totals = [_len(output.prompt_ids) + _len(output.response_ids) for output in outputs]
+        for output, row in zip(outputs, unpack_positions(body["positions"], totals), strict=True):
+            output.position_ids = row
+    return outputs
+
+
+def _attach_texts(texts: Any, outputs: list[Output]) -> None:
+    if type(texts) is not list or len(texts) != len(outputs):
+        raise WireError(f"texts is no list of {len(outputs)} texts")
     for output, text in zip(outputs, texts, strict=True):
         if text is not None and type(text) is not str:
             raise WireError(f"texts holds a {type(text).__name__}")
         output.text = text
-    return outputs
+
+
+def _masked_len(output: Output) -> int:
+    return len(output.text or "") if output.response_ids is None else len(output.response_ids)
+
+
+def _len(ids: Any) -> int:
+    return 0 if ids is None else len(ids)
 
 
 def _share_out(
@@ -179,11 +213,9 @@ def _unpack_padding(packed: Any, outputs: list[Output]) -> Padding:
 
 
 def _check_widths(padding: Padding, outputs: list[Output]) -> None:
-    prompt_lens = [len(one.prompt_ids) if one.prompt_ids is not None else 0 for one in outputs]
-    response_lens = [
-        len(one.response_ids) if one.response_ids is not None else 0 for one in outputs
-    ]
-    least = padding.fitted(prompt_lens, response_lens)
+    least = padding.fitted(
+        [_len(one.prompt_ids) for one in outputs], [_len(one.response_ids) for one in outputs]
+    )
     for name in ("prompt_width", "response_width", "width"):
         width = getattr(padding, name)
         if not getattr(least, name) <= width <= 2 * MAX_ROW_TOKENS:
@@ -216,6 +248,4 @@ __all__ = [
     "encode_batch",
     "encode_outcome",
     "encode_outcomes",
-    "pack_vector",
-    "unpack_vector",
 ]

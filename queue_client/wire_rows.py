@@ -1,4 +1,4 @@
-"""The rows of a batch on the wire: lengths, ids without shared prefixes, masks, positions."""
+"""The rows of a batch on the wire: lengths, ids without shared prefixes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from queue_client.wire_numbers import pack_vector, unpack_vector
 
 MAX_ROW_TOKENS = 1 << 24
 MAX_TOKENS = 1 << 27
-MAX_AXES = 8
 #: A prefix shorter than this is sent again: a row of its own need not be copied on arrival.
 MIN_SHARED = 16
 _NONE = np.zeros(0, np.int32)
 
 
 def pack_rows(outputs: Sequence[Output]) -> dict[str, Any]:
-    """Return ids, masks and positions of the rows; an empty map where no row has ids."""
+    """Return lengths and ids of the rows; an empty map where no row has ids."""
     if all(one.prompt_ids is None and one.response_ids is None for one in outputs):
         return {}
     parts: list[Any] = []
@@ -41,8 +40,6 @@ def pack_rows(outputs: Sequence[Output]) -> dict[str, Any]:
     }
     if any(shared):
         packed["shared"] = pack_vector(np.array(shared, np.int64))
-    packed.update(_pack_masks(outputs))
-    packed.update(_pack_positions(outputs))
     return packed
 
 
@@ -64,8 +61,6 @@ def unpack_rows(packed: dict[str, Any], count: int) -> list[Output]:
         before = total
     ids = unpack_vector(_part(packed, "ids"), "ids", length=sum(totals) - sum(shared))
     ids.flags.writeable = False
-    masks = _unpack_masks(packed, response_lens)
-    positions = _unpack_positions(packed, totals)
     outputs = []
     for row, tokens in enumerate(_rows_of(ids, totals, shared)):
         cut = prompt_lens[row]
@@ -73,9 +68,6 @@ def unpack_rows(packed: dict[str, Any], count: int) -> list[Output]:
             Output(
                 tokens[:cut] if prompts_given[row] else None,
                 tokens[cut:] if responses_given[row] else None,
-                masks[row],
-                None,
-                positions[row],
             )
         )
     return outputs
@@ -138,92 +130,4 @@ def _rows_of(ids: NDArray[Any], totals: Sequence[int], shared: Sequence[int]) ->
             rows.append(row)
         else:
             rows.append(ids[start:end])
-    return rows
-
-
-def _pack_masks(outputs: Sequence[Output]) -> dict[str, Any]:
-    """Masks as alternating runs, sampled tokens first; rows without one are all ones."""
-    masks: list[Any] = [one.response_mask for one in outputs]
-    if all(mask is None for mask in masks):
-        return {}
-    runs = [_runs(mask) for mask in masks if mask is not None]
-    return {
-        "mask_runs": pack_vector(
-            np.array([0 if mask is None else 1 for mask in masks], np.int64)
-            if not runs
-            else _counts(masks, runs)
-        ),
-        "masks": pack_vector(np.concatenate(runs)),
-    }
-
-
-def _counts(masks: Sequence[Any], runs: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    sizes = iter(runs)
-    return np.array([0 if mask is None else len(next(sizes)) + 1 for mask in masks], np.int64)
-
-
-def _runs(mask: NDArray[Any]) -> NDArray[np.int64]:
-    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
-    first = [0] if len(mask) and mask[0] == 0 else []
-    borders = np.concatenate((first, [0], edges, [len(mask)])).astype(np.int64)
-    return borders[1:] - borders[:-1]
-
-
-def _unpack_masks(packed: dict[str, Any], lens: Sequence[int]) -> list[NDArray[np.uint8] | None]:
-    if "mask_runs" not in packed:
-        return [None] * len(lens)
-    counts = unpack_vector(packed["mask_runs"], "mask_runs", length=len(lens)).tolist()
-    if min(counts, default=0) < 0:
-        raise WireError("mask_runs holds a negative count")
-    runs = unpack_vector(
-        _part(packed, "masks"), "masks", length=sum(max(count - 1, 0) for count in counts)
-    )
-    masks: list[NDArray[np.uint8] | None] = []
-    begin = 0
-    for row, (count, size) in enumerate(zip(counts, lens, strict=True)):
-        if count == 0:
-            masks.append(None)
-            continue
-        piece = runs[begin : begin + count - 1]
-        begin += count - 1
-        if (len(piece) and piece.min() < 0) or int(piece.sum(dtype=np.int64)) != size:
-            raise WireError(f"masks of row {row} do not cover its {size} response tokens")
-        values = (np.arange(len(piece)) % 2 == 0).astype(np.uint8)
-        masks.append(np.repeat(values, piece))
-    return masks
-
-
-def _pack_positions(outputs: Sequence[Output]) -> dict[str, Any]:
-    """Positions as steps from one token to the next; 0 axes: they count from 0."""
-    rows: list[Any] = [one.position_ids for one in outputs]
-    if all(positions is None for positions in rows):
-        return {}
-    axes = [0 if one is None else -1 if one.ndim == 1 else one.shape[0] for one in rows]
-    steps = [np.diff(one, axis=-1, prepend=0).reshape(-1) for one in rows if one is not None]
-    return {
-        "position_axes": pack_vector(np.array(axes, np.int64)),
-        "position_steps": pack_vector(np.concatenate(steps)),
-    }
-
-
-def _unpack_positions(
-    packed: dict[str, Any], totals: Sequence[int]
-) -> list[NDArray[np.int64] | None]:
-    if "position_axes" not in packed:
-        return [None] * len(totals)
-    axes = unpack_vector(packed["position_axes"], "position_axes", length=len(totals)).tolist()
-    if any(not -1 <= axis <= MAX_AXES for axis in axes):
-        raise WireError(f"position_axes holds a number outside -1 to {MAX_AXES}")
-    sizes = [abs(axis) * total for axis, total in zip(axes, totals, strict=True)]
-    steps = unpack_vector(_part(packed, "position_steps"), "position_steps", length=sum(sizes))
-    rows: list[NDArray[np.int64] | None] = []
-    begin = 0
-    for axis, size, total in zip(axes, sizes, totals, strict=True):
-        if axis == 0:
-            rows.append(None)
-            continue
-        shape = (total,) if axis == -1 else (axis, total)
-        piece = steps[begin : begin + size].reshape(shape)
-        rows.append(np.cumsum(piece, axis=-1, dtype=np.int64))
-        begin += size
     return rows
