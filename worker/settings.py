@@ -12,15 +12,19 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 PREFIX = "REWARDPOOL_"
 FILE = "rewardpool.toml"
 NOT_SETTINGS = frozenset({"REWARDPOOL_CONFIG"})
 
 Executor = Literal["auto", "async", "thread", "process"]
+RetryKind = Literal[
+    "timeout", "limit_timeout", "upstream_error", "upstream_rate_limited", "sandbox_error",
+    "scorer_error", "unparseable",
+]  # fmt: skip
 
 
 class SettingsError(ValueError):
@@ -55,8 +59,34 @@ class LimitSettings(_Section):
     refund: bool = Field(True, description="give unused tokens back when a call settles")
 
 
+class PartSettings(_Section):
+    """One function of a weighted combination."""
+
+    function: str = Field(description="file.py:name, package.module:name or builtin:name")
+    weight: float = Field(1.0, allow_inf_nan=False, description="its share in the sum")
+    executor: Executor | None = Field(None, description="where this function runs")
+    kwargs: dict[str, Any] = Field(default_factory=dict, description="its own keyword arguments")
+
+
+class ModelSettings(_Section):
+    """A reward model: a local folder or hub name, or an endpoint that serves it."""
+
+    path: str | None = Field(None, description="folder or hub name of the classification model")
+    url: str | None = Field(None, description="http://host:port of a server that has the model")
+    dialect: Literal["vllm", "sglang"] = Field(
+        "vllm", description="vllm: POST /classify, sglang: POST /v1/embeddings"
+    )
+    device: str = Field("auto", description="auto | cpu | cuda | cuda:1")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="weights")
+    batch_size: int = Field(16, ge=1, description="rows in one forward pass")
+    max_tokens: int | None = Field(
+        None, ge=1, description="longer rows fail as bad_input; default: what the model can take"
+    )
+    api_key: str | None = Field(None, repr=False, description="bearer token for the endpoint")
+
+
 class RewardFields(_Section):
-    """How a row is scored."""
+    """How a row is scored. Other trainers' names of a setting are accepted beside ours."""
 
     manager: str | None = Field(
         None,
@@ -66,21 +96,92 @@ class RewardFields(_Section):
         None,
         description="file.py:name, package.module:name or builtin:name; absent: by data_source",
     )
-    limit: str | None = Field(None, description="the limit whose lease each row takes")
-    tokens: Literal["auto"] | int | None = Field(
-        None, description="cost of a row in tokens: auto (real lengths) or a number"
+    functions: dict[str, str | PartSettings] | None = Field(
+        None, description="several functions by name; the reward is their weighted sum"
     )
-    timeout_s: float | None = Field(None, gt=0, description="seconds a row may run")
+    weights: dict[str, float] | None = Field(
+        None, description="weights of `functions` by name, 1 where not given"
+    )
+    limit: str | None = Field(None, description="the limit whose lease each row takes")
+    tokens: Literal["auto"] | Annotated[int, Field(ge=0)] | str | None = Field(
+        None, description="cost of a row: auto (real lengths), a number, or file.py:function"
+    )
+    max_concurrent: int | None = Field(
+        None,
+        ge=0,
+        description="rate_limited: calls in flight, where no named limit is used",
+    )
+    rpm: float | None = Field(
+        None,
+        ge=0,
+        description="rate_limited: requests a minute, where no named limit is used",
+    )
+    tpm: float | None = Field(
+        None,
+        ge=0,
+        description="rate_limited: tokens a minute, where no named limit is used",
+    )
+    timeout_s: float | None = Field(
+        None,
+        gt=0,
+        description="seconds one try may run, waiting for limits not counted (300)",
+    )
+    limit_wait_s: float | None = Field(
+        None, gt=0, description="seconds one try may wait for limits (as long as the budget)"
+    )
+    budget_s: float | None = Field(
+        None, gt=0, description="seconds a trajectory may take in all, tries and pauses included"
+    )
+    retries: dict[RetryKind, Annotated[int, Field(ge=0)]] | None = Field(
+        None, description="further tries by kind of failure"
+    )
+    backoff_s: float | None = Field(
+        None, gt=0, description="pause before the first further try; doubles, with jitter (1)"
+    )
     executor: Executor | None = Field(None, description="where the function runs")
     kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="keyword arguments for the function or manager"
+        default_factory=dict,
+        description="keyword arguments for the function or manager",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_name_each(cls, given: Any) -> Any:
+        return _settle_names(given)
+
+
+#: Other names of a setting. Both at once are a conflict, whatever the values.
+_ALIASES = {
+    "max_concurrency": "max_concurrent",
+    "max_rpm": "rpm",
+    "max_tpm": "tpm",
+    "estimated_tokens_per_request": "tokens",
+    "estimator": "tokens",
+    "timeout": "timeout_s",
+    "reward_kwargs": "kwargs",
+}
+
+
+def _settle_names(given: Any) -> Any:
+    """Replace other names by ours. Raises ValueError where a setting is given twice."""
+    if not isinstance(given, dict):
+        return given
+    settled = dict(given)
+    for other, ours in _ALIASES.items():
+        if other not in settled:
+            continue
+        value = settled.pop(other)
+        if ours in settled:
+            raise ValueError(f"{ours} and {other} say the same thing twice: keep one")
+        settled[ours] = value
+    return settled
 
 
 class RewardSettings(RewardFields):
     """Scoring: defaults for all rows, and routes by data_source."""
 
     tokenizer: str | None = Field(None, description="folder or hub name; decodes ids into text")
+    reward_model: ModelSettings = ModelSettings()
     sources: dict[str, RewardFields] = Field(
         default_factory=dict, description="by data_source; what is not set comes from [reward]"
     )
@@ -91,7 +192,10 @@ class WorkerSettings(_Section):
 
     concurrency: int = Field(256, ge=1, description="trajectories in flight in one process")
     processes: int = Field(2, ge=1, description="killable helper processes for CPU-bound functions")
-    memory_mb: int = Field(2048, ge=64, description="address space of one helper process, MiB")
+    memory_mb: int = Field(
+        2048, ge=64, description="what rows may take in one helper process, imports aside, MiB"
+    )
+    threads: int = Field(64, ge=1, description="threads for sync functions that wait")
     max_attempts: int = Field(3, ge=1, description="starts of one row before it is worker_lost")
 
 

@@ -1,0 +1,120 @@
+"""A row's two clocks: time inside the reward function, and time spent waiting for limits."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class RowClock:
+    """Counts run time and waiting time apart; `changed` is called when one gives way to the other.
+
+    The function's time limit holds for run time alone, the wait budget for waiting alone.
+    """
+
+    __slots__ = ("_began", "_waiting", "changed", "run_limit_s", "run_s", "wait_limit_s", "wait_s")
+
+    def __init__(self, run_limit_s: float, wait_limit_s: float) -> None:
+        self.run_limit_s, self.wait_limit_s = run_limit_s, wait_limit_s
+        self.run_s = self.wait_s = 0.0
+        self._began: float | None = None
+        self._waiting = 0
+        self.changed: Callable[[], None] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the row waits for a limit just now."""
+        return self._waiting > 0
+
+    def start(self) -> None:
+        """The function begins to run."""
+        self._began = time.monotonic()
+        if self.changed is not None:
+            self.changed()
+
+    def stop(self) -> None:
+        """The function has ended."""
+        self._book()
+        self._began = None
+
+    def left_s(self) -> float:
+        """Seconds until the clock that runs now is used up; for ever before the start."""
+        if self._began is None:
+            return math.inf
+        since = time.monotonic() - self._began
+        if self._waiting:
+            return self.wait_limit_s - self.wait_s - since
+        return self.run_limit_s - self.run_s - since
+
+    def wait_left_s(self) -> float:
+        """Seconds the row may still wait for limits."""
+        return max(0.0, self.left_s() if self._waiting else self.wait_limit_s - self.wait_s)
+
+    def begin_wait(self) -> None:
+        """A lease is asked for."""
+        if not self._waiting:
+            self._book()
+        self._waiting += 1
+        if self._waiting == 1 and self.changed is not None:
+            self.changed()
+
+    def end_wait(self) -> None:
+        """The lease was granted or refused."""
+        if self._waiting == 1:
+            self._book()
+        self._waiting = max(0, self._waiting - 1)
+        if not self._waiting and self.changed is not None:
+            self.changed()
+
+    def _book(self) -> None:
+        if self._began is None:
+            return
+        now = time.monotonic()
+        if self._waiting:
+            self.wait_s += now - self._began
+        else:
+            self.run_s += now - self._began
+        self._began = now
+
+
+class Expiry:
+    """Calls `expire` on the loop once the clock that runs is used up; follows its changes.
+
+    `notify` schedules a callback from wherever the clock changes; directly if absent.
+    """
+
+    __slots__ = ("_clock", "_expire", "_handle", "_loop", "_stopped")
+
+    def __init__(
+        self,
+        clock: RowClock,
+        expire: Callable[[], None],
+        *,
+        notify: Callable[[Callable[[], None]], Any] | None = None,
+    ) -> None:
+        self._clock, self._expire = clock, expire
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._stopped = False
+        clock.changed = self._arm if notify is None else lambda: notify(self._arm)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._stopped:
+            return
+        left = self._clock.left_s()
+        if left != math.inf:
+            self._handle = self._loop.call_later(max(0.0, left), self._expire)
+
+    def stop(self) -> None:
+        """No more expiry."""
+        self._stopped = True
+        self._clock.changed = None
+        if self._handle is not None:
+            self._handle.cancel()

@@ -1,0 +1,190 @@
+"""From a row's `data_source` to the manager that scores it, with its functions and rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from worker.rewards import registry as builtins
+from worker.rewards.errors import BadInput
+from worker.scoring import calls
+from worker.scoring.decoding import Decoder
+from worker.scoring.functions import load
+from worker.scoring.helpers.pool import HelperPool, Target
+from worker.scoring.managers import Manager, manager_for
+from worker.scoring.results import Verdict
+from worker.scoring.rows import Row
+from worker.scoring.runners import (
+    Attempt,
+    HelperRunner,
+    InlineRunner,
+    LoopRunner,
+    Runner,
+    ThreadRunner,
+)
+from worker.scoring.threads import ThreadPool
+from worker.settings import RewardFields, Settings, SettingsError
+
+DEFAULT_TIMEOUT_S = 300.0
+#: Further tries where the settings say nothing: what a moment may mend.
+DEFAULT_RETRIES = {"upstream_error": 2, "upstream_rate_limited": 4, "sandbox_error": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How long and how often a row is tried."""
+
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    limit_wait_s: float = math.inf
+    budget_s: float = math.inf
+    backoff_s: float = 1.0
+    retries: Mapping[str, int] = field(default_factory=lambda: DEFAULT_RETRIES)
+
+    @classmethod
+    def of(cls, fields: RewardFields) -> Rules:
+        """From the settings."""
+        return cls(
+            timeout_s=fields.timeout_s or DEFAULT_TIMEOUT_S,
+            limit_wait_s=fields.limit_wait_s or math.inf,
+            budget_s=fields.budget_s or math.inf,
+            backoff_s=fields.backoff_s or 1.0,
+            retries=DEFAULT_RETRIES | {str(k): n for k, n in (fields.retries or {}).items()},
+        )
+
+
+@dataclass(slots=True)
+class Workshop:
+    """What managers and functions are built from, one an engine."""
+
+    settings: Settings
+    decoder: Decoder
+    helpers: HelperPool
+    threads: ThreadPool
+    targets: dict[str, Target] = field(default_factory=dict)
+
+    def runner(self, spec: str, executor: str | None, kwargs: Mapping[str, Any]) -> Runner:
+        """Load a function and decide where it runs. Raises SettingsError."""
+        function = load(spec)
+        plan = calls.plan(function, kwargs, spec=spec)
+        chosen = executor or "auto"
+        if chosen == "auto" and spec.startswith(builtins.PREFIX):
+            belongs = builtins.builtin(spec).executor
+            if belongs == "thread" and not plan.is_async:
+                return InlineRunner(function, plan, self.threads)
+            chosen = belongs
+        if chosen == "auto":
+            chosen = "async" if plan.is_async else "thread" if plan.takes_limits else "process"
+        if chosen == "thread":
+            return ThreadRunner(function, plan, self.threads)
+        on_loop = LoopRunner(function, plan)
+        if chosen == "async":
+            return on_loop
+        target = Target(
+            key=repr((spec, sorted(kwargs.items()))),
+            spec=spec,
+            kwargs=kwargs,
+            awaits=executor == "process",
+        )
+        self.targets[target.key] = target
+        return HelperRunner(target, plan, self.helpers, on_loop)
+
+    async def close(self) -> None:
+        """End what was started."""
+        self.threads.close()
+        self.decoder.close()
+        await self.helpers.close()
+
+
+class Route:
+    """One way of scoring: a manager, and the rules around it."""
+
+    def __init__(self, manager: Manager, rules: Rules, decoder: Decoder) -> None:
+        self.rules = rules
+        self._manager, self._decoder = manager, decoder
+
+    async def score(self, row: Row, attempt: Attempt) -> Verdict:
+        """Give the row its texts, then the manager the row."""
+        manager = self._manager
+        if row.texts[-1] is None or manager.takes_outputs:
+            await self._decoder.fill(row, all_outputs=manager.takes_outputs)
+        return await manager.score(row, attempt)
+
+
+class Router:
+    """Finds a row's route; each is built once, those the settings name at start."""
+
+    def __init__(self, settings: Settings, workshop: Workshop) -> None:
+        self._reward, self._workshop = settings.reward, workshop
+        self._by_source: dict[str | None, Route] = {}
+        self._built: dict[str, Route] = {}
+        self._patterns = [name for name in settings.reward.sources if set(name) & set("*?[")]
+        self._default: Route | None = None
+
+    async def start(self) -> None:
+        """Build what the settings name, so that a wrong name ends the start and not a row."""
+        for source in self._reward.sources:
+            self._built[source] = self._build(merged(self._reward, self._reward.sources[source]))
+        if names_scorer(self._reward):
+            self._default = self._build(self._reward)
+
+    def route(self, data_source: str | None) -> Route:
+        """Return the route. Raises BadInput for a source that nothing serves."""
+        found = self._by_source.get(data_source)
+        if found is None:
+            found = self._find(data_source)
+            if len(self._by_source) < 10_000:  # sources are few; hostile ones are not kept
+                self._by_source[data_source] = found
+        return found
+
+    def _find(self, data_source: str | None) -> Route:
+        if isinstance(data_source, str):
+            if data_source in self._built:
+                return self._built[data_source]
+            for pattern in self._patterns:
+                if fnmatchcase(data_source, pattern):
+                    return self._built[pattern]
+        if self._default is not None:
+            return self._default
+        try:
+            chosen = builtins.route(data_source)
+        except BadInput as error:
+            own = sorted(self._reward.sources)
+            raise BadInput(
+                f"{error}{'; the settings add ' + ', '.join(own) if own else ''}"
+            ) from None
+        name = builtins.PREFIX + chosen.name
+        if name not in self._built:
+            fields = self._reward.model_copy(update={"function": name})
+            self._built[name] = self._build(fields)
+        return self._built[name]
+
+    def _build(self, fields: RewardFields) -> Route:
+        manager = manager_for(fields, self._workshop, self._default_score())
+        return Route(manager, Rules.of(fields), self._workshop.decoder)
+
+    def _default_score(self) -> Callable[..., Any]:
+        """verl's default function for managers of other makers: routed by data_source."""
+
+        async def compute_score(**given: Any) -> Any:
+            raise SettingsError("reward.function: this manager needs one")
+
+        return compute_score
+
+
+def names_scorer(fields: RewardFields) -> bool:
+    """Whether these settings say by themselves what scores a row."""
+    manager = fields.manager or ""
+    return bool(fields.function or fields.functions or manager == "reward_model" or ":" in manager)
+
+
+def merged(reward: RewardFields, source: RewardFields) -> RewardFields:
+    """A source's settings over the general ones; a function's own settings go with it."""
+    given = {name: getattr(source, name) for name in source.model_fields_set}
+    inherited = {name: getattr(reward, name) for name in RewardFields.model_fields}
+    if given.keys() & {"function", "functions"}:
+        for name in ("function", "functions", "weights", "kwargs", "executor"):
+            inherited.pop(name)
+    return RewardFields.model_validate({**inherited, **given})
