@@ -26,7 +26,6 @@ def compute_score(
     *,
     score: float = 1.0,
     format_score: float = 0.0,
-    **_: Any,
 ) -> float:
     """Score the number behind the last `#### `; thousands separators are dropped.
 
@@ -50,7 +49,6 @@ def compute_flexible_score(
     *,
     score: float = 1.0,
     format_score: float = 0.0,
-    **_: Any,
 ) -> float:
     """Score the last number in the response, exactly as it is written.
 

@@ -29,7 +29,6 @@ def compute_score(
     solution_str: str,
     ground_truth: Any,
     extra_info: dict[str, Any] | None = None,
-    **_: Any,
 ) -> float:
     r"""Return 1.0 if the last box holds the ground truth, up to spelling, else 0.0.
 

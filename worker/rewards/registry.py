@@ -55,7 +55,7 @@ BUILTINS = (
     ),
     Builtin(
         "prime_math",
-        "worker.rewards.prime_math:compute_score",
+        "worker.rewards.math_verifier:compute_score",
         "process",
         (
             "numina_aops_forum",
@@ -93,7 +93,7 @@ BUILTINS = (
     Builtin("think_format", "worker.rewards.formats:compute_think_score", "thread"),
     Builtin("tag_count", "worker.rewards.formats:compute_tag_score", "thread"),
     Builtin("overlong", "worker.rewards.lengths:compute_overlong_score", "thread"),
-    Builtin("cosine_length", "worker.rewards.lengths:compute_cosine_score", "thread"),
+    Builtin("cosine_length", "worker.rewards.lengths:compute_cosine_score", "process"),
     Builtin("repetition", "worker.rewards.repetition:compute_score", "thread"),
     Builtin("judge", "worker.rewards.judge:compute_score", "async"),
 )

@@ -45,6 +45,11 @@ def refusal(status: int, document: Any = None, **headers: str) -> Answer:
     return Answer(status, json.dumps(document or {}).encode(), named)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256  # the default of 5 drops connections, and each comes back after 1 s
+
+
 class JudgeStub:
     """The server; `script` gets the request's number (from 0) and document, returns an Answer."""
 
@@ -55,8 +60,7 @@ class JudgeStub:
         self.headers: list[dict[str, str]] = []
         self.in_flight = self.most_in_flight = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         # A client that hangs up in the middle of an answer is part of the tests.
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))

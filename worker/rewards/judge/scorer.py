@@ -19,7 +19,7 @@ import httpx
 
 from worker.rewards.errors import Unparseable
 from worker.rewards.inputs import answer_texts, response_text
-from worker.rewards.judge import transcript
+from worker.rewards.judge import transcript as transcripts
 from worker.rewards.judge.endpoints import Endpoint, Endpoints
 from worker.rewards.judge.http import EndpointFailed, Reply, ask, encode
 from worker.rewards.judge.prompt import ASK_AGAIN, fill, question_of, sendable
@@ -42,17 +42,44 @@ async def compute_score(
     *,
     limits: Mapping[str, Any] | None = None,
     messages: Sequence[Any] | None = None,
-    **settings: Any,
+    endpoints: str | Sequence[str] | None = None,
+    base_url: str | None = None,
+    model: str = "",
+    template: str | None = None,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    timeout_s: float | None = None,
+    longest_chars: int | None = None,
+    lowest: float | None = None,
+    highest: float | None = None,
+    limit: str | None = None,
+    api_key_env: str | None = None,
+    transcript: str | None = None,
+    extra_body: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return `score`, `judge_reason` and `judge_calls`; `usage` where no lease was taken.
 
-    Settings: `endpoints` (or `base_url`), `model`, `template`, `max_tokens`, `temperature`,
-    `timeout_s`, `limit`, `api_key_env`, `transcript`, `lowest`, `highest`, `longest_chars`,
-    `extra_body`. An empty response is not sent: it earns `lowest`.
+    The settings, from `endpoints` on, are those of JudgeSettings; None is its default. An empty
+    response is not sent: it earns `lowest`.
 
     Raises RateLimited, UpstreamError, or Unparseable after the second unreadable reply.
     """
-    chosen = settings_of(**settings)
+    chosen = settings_of(
+        endpoints=endpoints,
+        base_url=base_url,
+        model=model,
+        template=template,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        timeout_s=timeout_s,
+        longest_chars=longest_chars,
+        lowest=lowest,
+        highest=highest,
+        limit=limit,
+        api_key_env=api_key_env,
+        transcript=transcript,
+        extra_body=extra_body,
+    )
     response = response_text(solution_str)
     if not response.strip():
         return {"score": chosen.lowest, "judge_reason": "empty response", "judge_calls": 0}
@@ -133,7 +160,7 @@ class _Call:
             **facts,
         }
         try:
-            await asyncio.to_thread(transcript.append, chosen.transcript, record)
+            await asyncio.to_thread(transcripts.append, chosen.transcript, record)
         except OSError as error:
             logger.error("judge transcript not written error=%s", error.strerror)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,7 +75,7 @@ class JudgeSettings:
 
 def settings_of(
     *,
-    endpoints: str | list[str] | tuple[str, ...] | None = None,
+    endpoints: str | Sequence[str] | None = None,
     base_url: str | None = None,
     model: str = "",
     extra_body: Mapping[str, Any] | None = None,
