@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queue_client.batch import TrajectoryBatch
+from queue_client.client import RewardClient
 from queue_client.errors import (
     BadTrajectory,
     ClientClosed,
@@ -13,6 +14,7 @@ from queue_client.errors import (
     RewardUnavailable,
     WireError,
 )
+from queue_client.futures import RewardFuture
 from queue_client.outcome import Kind, Outcome
 from queue_client.trajectory import Output, Trajectory
 
@@ -28,6 +30,8 @@ __all__ = [
     "PoolUnavailable",
     "QueueClientError",
     "QueueFull",
+    "RewardClient",
+    "RewardFuture",
     "RewardUnavailable",
     "Trajectory",
     "TrajectoryBatch",
