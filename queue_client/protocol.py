@@ -302,3 +302,6 @@ def _short(value: Any) -> str:
 #   (bounds TIME_BOUNDS_S = 0.01 0.1 0.5 1 2 5 10 30 60 120 300 600, "inf" above) and
 #   `reward_le_{bound}` (REWARD_BOUNDS = -1 -0.5 0 0.25 0.5 0.75 1, "inf"; rows with a reward only)?
 #   `:g` formats the bounds. `rewardpool metrics` reads them; absent ones count as 0.
+#   And a job that ends as a whole (`failed` entry) should count its rows without an outcome too, as
+#   `-|{kind}|rows` by the job's ROWS_FIELD less HLEN(outcomes): sums are to agree with what the
+#   producer received.
