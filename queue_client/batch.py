@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from queue_client.from_verl import Grouping, Images, read_verl
+from queue_client.images import refuse_images
 from queue_client.padding import TENSORS, Padding, Row, build
 from queue_client.token_ids import checked
 from queue_client.trajectory import Output, Trajectory
@@ -56,8 +58,31 @@ class TrajectoryBatch:
                     trajectory.uid,
                     trajectory.session_id,
                 )
+            if trajectory.messages:
+                refuse_images(trajectory.messages, f"row {place}")
             padded.append(_with_arrays(trajectory, place))
         return cls(padded)
+
+    @classmethod
+    def from_verl(
+        cls,
+        data: Any,
+        *,
+        rows: Grouping = "auto",
+        images: Images = "refuse",
+        tensors: Sequence[str] = (),
+    ) -> TrajectoryBatch:
+        """Return the batch in a DataProto, or anything with `batch` and `non_tensor_batch`.
+
+        All three of verl's paddings are read, torch, numpy and lists alike; lengths come from
+        `prompt_len` and `response_len`, or from a mask that leaves no doubt. `rows` says which rows
+        are outputs of one trajectory: `auto` takes neighbours of the same uid and session, all
+        rows where verl's streaming path gives lengths, else each row for itself.
+        `images="drop"` scores the text of multi-modal rows. `tensors` names others to carry along.
+        Raises BadTrajectory that names the tensor or field and the row.
+        """
+        read = read_verl(data, rows=rows, images=images, tensors=tensors)
+        return cls(read.trajectories, padding=read.padding, given=read.given)
 
     def __len__(self) -> int:
         """Return the number of rows: outputs of all trajectories."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
+
+import numpy as np
 
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 _MEDIA = ("PIL.", "cv2", "decord", "torchvision.", "torchcodec.")
@@ -21,12 +24,14 @@ def plain(value: Any, name: str) -> Any:
     """
     if type(value) in _SCALARS:
         return value
+    if isinstance(value, np.generic):
+        value = value.item()  # numpy's text and numbers are subclasses of Python's
     if isinstance(value, Mapping):
         return {_key(key, name): plain(item, f"{name}[{key!r}]") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, str | bytes | bool | int | float):
-        return value if not hasattr(value, "value") else value.value  # an Enum's plain value
+        return value if not isinstance(value, Enum) else value.value
     try:
         return plain(simplify(value), name)
     except TypeError as error:

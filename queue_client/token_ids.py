@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from queue_client.errors import BadTrajectory
 from queue_client.trajectory import Output
 
+#: Position ids of more axes than this are a mistake (M-RoPE has 3 or 4).
+MAX_AXES = 8
 _NARROW = np.iinfo(np.int32)
 
 
@@ -74,6 +76,8 @@ def as_positions(value: Any, length: int, name: str) -> NDArray[np.int64]:
         raise BadTrajectory(
             f"{name} has shape {list(array.shape)}, expected [{length}] or [k, {length}]"
         )
+    if array.ndim == 2 and array.shape[0] > MAX_AXES:
+        raise BadTrajectory(f"{name} has {array.shape[0]} axes, at most {MAX_AXES} travel")
     if array.size and array.dtype.kind not in "iu":
         raise BadTrajectory(f"{name} holds {array.dtype} values, expected integers")
     return array.astype(np.int64)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queue_client.errors import WireError
+from queue_client.token_ids import MAX_AXES
 from queue_client.trajectory import Output
 from queue_client.wire_numbers import pack_vector, unpack_vector
 
-MAX_AXES = 8
 _FLAT = -1  # instead of a number of axes: positions of one dimension
 
 

@@ -20,7 +20,8 @@ _DTYPES = {code: np.dtype("<" + code) for code in _SIZES if code != "u3"}
 _INTEGER_CODES = frozenset(code for code in _SIZES if code[0] in "ui")
 #: What a tensor may become.
 TENSOR_DTYPES = frozenset(
-    {"bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
+    {"bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}
+    | {"float16", "float32", "float64"}
 )
 MAX_ELEMENTS = 1 << 28
 _UNSIGNED = (("u1", 1 << 8), ("u2", 1 << 16), ("u3", 1 << 24))
