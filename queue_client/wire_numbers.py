@@ -1,4 +1,4 @@
-"""Arrays on the wire: whole numbers in the narrowest type, three bytes included.
+"""Arrays on the wire: whole numbers in the fewest bits that hold them.
 
 A vector is `[code, bytes]`, its length follows from the bytes; a tensor is
 `[dtype, shape, code, bytes]`, where `dtype` is what it becomes and `code` how it travels.
@@ -14,25 +14,32 @@ from numpy.typing import NDArray
 
 from queue_client.errors import WireError
 
-#: How elements travel, little-endian: code -> bytes an element.
-_SIZES = {"u1": 1, "u2": 2, "u3": 3, "i1": 1, "i2": 2, "i4": 4, "i8": 8, "f2": 2, "f4": 4, "f8": 8}
-_DTYPES = {code: np.dtype("<" + code) for code in _SIZES if code != "u3"}
-_INTEGER_CODES = frozenset(code for code in _SIZES if code[0] in "ui")
+#: How elements travel, little-endian: code -> bits an element. u17, u18 and u24 are two planes:
+#: the low 16 bits of all elements, then the bits above them.
+_BITS = {"u8": 8, "u16": 16, "u17": 17, "u18": 18, "u24": 24, "i8": 8, "i16": 16, "i32": 32}
+_BITS |= {"i64": 64, "f16": 16, "f32": 32, "f64": 64}
+_HIGH_BITS = {"u17": 1, "u18": 2, "u24": 8}
+_DTYPES = {
+    code: np.dtype(f"<{code[0]}{bits // 8}")
+    for code, bits in _BITS.items()
+    if code not in _HIGH_BITS
+}
+_INTEGER_CODES = frozenset(code for code in _BITS if code[0] in "ui")
 #: What a tensor may become.
 TENSOR_DTYPES = frozenset(
     {"bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}
     | {"float16", "float32", "float64"}
 )
 MAX_ELEMENTS = 1 << 28
-_UNSIGNED = (("u1", 1 << 8), ("u2", 1 << 16), ("u3", 1 << 24))
-_SIGNED = (("i1", 1 << 7), ("i2", 1 << 15), ("i4", 1 << 31))
+_UNSIGNED = tuple((code, 1 << bits) for code, bits in _BITS.items() if code[0] == "u")
+_SIGNED = (("i8", 1 << 7), ("i16", 1 << 15), ("i32", 1 << 31))
 
 
 def pack_vector(values: NDArray[Any]) -> list[Any]:
     """Return whole numbers [n] as `[code, bytes]` in the narrowest type that holds them all."""
     code = _narrowest(values)
-    if code == "u3":
-        return [code, _three_bytes(values)]
+    if code in _HIGH_BITS:
+        return [code, _pack_planes(values, _HIGH_BITS[code])]
     return [code, values.astype(_DTYPES[code], copy=False).tobytes()]
 
 
@@ -49,9 +56,9 @@ def unpack_vector(packed: Any, name: str, *, length: int | None = None) -> NDArr
     count = _count(code, data, name)
     if length is not None and count != length:
         raise WireError(f"{name} has {count} elements, expected {length}")
-    if code == "u3":
-        return _from_three_bytes(data, count)
-    return np.frombuffer(data, _DTYPES[code]).astype(np.int64 if code == "i8" else np.int32)
+    if code in _HIGH_BITS:
+        return _unpack_planes(data, count, _HIGH_BITS[code])
+    return np.frombuffer(data, _DTYPES[code]).astype(np.int64 if code == "i64" else np.int32)
 
 
 def pack_tensor(values: NDArray[Any]) -> list[Any]:
@@ -60,11 +67,11 @@ def pack_tensor(values: NDArray[Any]) -> list[Any]:
     if dtype not in TENSOR_DTYPES:
         raise TypeError(f"dtype {dtype} does not travel")
     if dtype == "bool":
-        code, data = "u1", values.astype(np.uint8).tobytes()
+        code, data = "u8", values.astype(np.uint8).tobytes()
     elif values.dtype.kind in "iu":
         code, data = pack_vector(values.reshape(-1))
     else:
-        code = f"f{values.dtype.itemsize}"
+        code = f"f{8 * values.dtype.itemsize}"
         data = values.astype(_DTYPES[code], copy=False).tobytes()
     return [dtype, list(values.shape), code, data]
 
@@ -76,7 +83,7 @@ def unpack_tensor(packed: Any, name: str) -> NDArray[Any]:
     dtype, shape, code, data = packed
     if type(dtype) is not str or dtype not in TENSOR_DTYPES:
         raise WireError(f"{name} has no known dtype")
-    if type(code) is not str or code not in _SIZES:
+    if type(code) is not str or code not in _BITS:
         raise WireError(f"{name} has no known type code")
     if (code[0] == "f") is not dtype.startswith("float"):
         raise WireError(f"{name} is {dtype} but travels as {code}")
@@ -102,17 +109,24 @@ def unpack_tensor(packed: Any, name: str) -> NDArray[Any]:
 def _count(code: str, data: Any, name: str) -> int:
     if type(data) is not bytes:
         raise WireError(f"{name} has no bytes")
-    count, rest = divmod(len(data), _SIZES[code])
-    if rest:
-        raise WireError(f"{name} has {len(data)} bytes, no multiple of {_SIZES[code]}")
+    count = 8 * len(data) // _BITS[code]
+    if _bytes(code, count) != len(data):
+        raise WireError(f"{name} has {len(data)} bytes, no whole number of {code} elements")
     if count > MAX_ELEMENTS:
         raise WireError(f"{name} has {count} elements, at most {MAX_ELEMENTS} are read")
     return count
 
 
+def _bytes(code: str, count: int) -> int:
+    """Return how many bytes `count` elements take; the plane of high bits ends on a whole byte."""
+    if code in _HIGH_BITS:
+        return 2 * count + (_HIGH_BITS[code] * count + 7) // 8
+    return _BITS[code] // 8 * count
+
+
 def _narrowest(values: NDArray[Any]) -> str:
     if not values.size:
-        return "u1"
+        return "u8"
     low, high = int(values.min()), int(values.max())
     if low >= 0:
         for code, bound in _UNSIGNED:
@@ -121,21 +135,28 @@ def _narrowest(values: NDArray[Any]) -> str:
     for code, bound in _SIGNED:
         if -bound <= low and high < bound:
             return code
-    return "i8"
+    return "i64"
 
 
-def _three_bytes(values: NDArray[Any]) -> bytes:
-    wide = np.ascontiguousarray(values, dtype="<i4").view(np.uint8)
-    packed = np.empty(3 * values.size, np.uint8)
-    for place in range(3):
-        packed[place::3] = wide[place::4]
+def _pack_planes(values: NDArray[Any], bits: int) -> bytes:
+    """Return the low two bytes of all values, then the `bits` above them of all."""
+    count = values.size
+    packed = np.zeros(2 * count + (bits * count + 7) // 8, np.uint8)
+    packed[: 2 * count].view("<u2")[:] = values & 0xFFFF
+    high = (values >> 16).astype(np.uint8)
+    plane = packed[2 * count :]
+    for shift in range(0, 8, bits):
+        part = high[shift // bits :: 8 // bits]
+        plane[: len(part)] |= part << shift
     return packed.tobytes()
 
 
-def _from_three_bytes(data: bytes, count: int) -> NDArray[np.int32]:
-    packed = np.frombuffer(data, np.uint8)
-    values = np.zeros(count, "<i4")
-    wide = values.view(np.uint8)
-    for place in range(3):
-        wide[place::4] = packed[place::3]
-    return values.astype(np.int32, copy=False)
+def _unpack_planes(data: bytes, count: int, bits: int) -> NDArray[np.int32]:
+    plane = np.frombuffer(data, np.uint8, offset=2 * count)
+    values = np.empty(count, np.int32)
+    for shift in range(0, 8, bits):
+        part = values[shift // bits :: 8 // bits]
+        part[:] = (plane[: len(part)] >> shift) & ((1 << bits) - 1)
+    values <<= 16
+    values |= np.frombuffer(data, "<u2", count)
+    return values
