@@ -29,6 +29,8 @@ class Builtin:
     target: str
     executor: BuiltinExecutor
     sources: tuple[str, ...] = ()
+    #: Seconds one row may run where the settings say nothing; None: the general default.
+    timeout_s: float | None = None
 
     def load(self) -> Callable[..., Any]:
         """Import the module and return the function."""
@@ -36,6 +38,9 @@ class Builtin:
         function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
         return function
 
+
+#: Two expressions may take for ever to compare; nearly all take milliseconds.
+MATHS_TIMEOUT_S = 10.0
 
 BUILTINS = (
     Builtin("gsm8k", "worker.rewards.gsm8k:compute_score", "thread", ("openai/gsm8k",)),
@@ -46,7 +51,12 @@ BUILTINS = (
         "thread",
         ("lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500"),
     ),
-    Builtin("math_verify", "worker.rewards.math_verifier:compute_score", "process"),
+    Builtin(
+        "math_verify",
+        "worker.rewards.math_verifier:compute_score",
+        "process",
+        timeout_s=MATHS_TIMEOUT_S,
+    ),
     Builtin(
         "math_dapo",
         "worker.rewards.math_dapo:compute_score",
@@ -65,8 +75,15 @@ BUILTINS = (
             "numina_cn_k12",
             "numina_olympiads",
         ),
+        timeout_s=MATHS_TIMEOUT_S,
     ),
-    Builtin("geo3k", "worker.rewards.geo3k:compute_score", "process", ("hiyouga/geometry3k",)),
+    Builtin(
+        "geo3k",
+        "worker.rewards.geo3k:compute_score",
+        "process",
+        ("hiyouga/geometry3k",),
+        timeout_s=MATHS_TIMEOUT_S,
+    ),
     Builtin(
         "code",
         "worker.sandbox.code_reward:compute_score",

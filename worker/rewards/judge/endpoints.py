@@ -20,11 +20,11 @@ FIRST_REST_S = 0.5
 LONGEST_REST_S = 30.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Endpoint:
     """One endpoint's base URL, such as `http://10.0.0.7:8000/v1`, and how it fares."""
 
-    url: str
+    url: str = field(repr=False)
     in_flight: int = 0
     failures: int = 0  # in a row
     rests_until: float = 0.0  # on the clock of the endpoints
