@@ -56,10 +56,10 @@ a field of the hash that cannot be read, a function that is not registered, a fo
 missing payload, a payload that cannot be decoded or has another number of rows: `bad_input`;
 stopped by `rq`'s stop-job command: `cancelled`.
 
-**A worker process** publishes a HASH at `worker_key(RQ's worker name)`, refreshed with its heartbeat
+**A worker process** publishes a HASH at `worker_key(its RQ name)`, refreshed with its heartbeat
 and expiring with it: `host`, `pid`, `version`, `queues` (comma separated), `concurrency`,
-`in_flight` (rows), `clock_ms` (its wall clock minus Redis' clock), `settings` (hash of the settings),
-`functions` (JSON object: name -> sha256 of its source, or "error: …"), `limits` (JSON list of names).
+`in_flight` (rows), `clock_ms` (its wall clock minus Redis' clock), `settings` (a hash of them),
+`functions` (JSON object: name -> sha256 of its source, or "error: …"), `limits` (JSON list).
 
 **Counters** of a queue, for metrics, are in the HASH `stats_key(queue)`, field
 `{source}|{status}|{what}`: `source` is the data source (at most 64 characters, "other" past 200

@@ -197,6 +197,15 @@ class WorkerSettings(_Section):
     )
     threads: int = Field(64, ge=1, description="threads for sync functions that wait")
     max_attempts: int = Field(3, ge=1, description="starts of one row before it is worker_lost")
+    heartbeat_s: float = Field(5, gt=0, description="between two heartbeats")
+    expiry_s: int = Field(20, ge=2, description="a worker silent for so long is taken for dead")
+    sweep_s: float = Field(10, gt=0, description="between two looks for dead workers' jobs")
+    stop_s: float = Field(
+        25, ge=0, description="after SIGTERM, rows that are not done by then go back unspent"
+    )
+    frozen_s: float = Field(
+        90, gt=0, description="an event loop that hangs so long leaves its jobs to others"
+    )
 
 
 class Settings(_Section):

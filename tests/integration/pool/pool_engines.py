@@ -1,0 +1,78 @@
+"""A real engine small enough to steer: each row says in `extra_info` what scoring it does.
+
+It keeps the scoring engine's contract: it raises nothing but CancelledError, unless a row asks
+for just that. Every start is written to the file POOL_RUNS: `uid attempt pid`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+
+from queue_client import Kind, Outcome
+from worker.pool.worker import PoolWorker
+from worker.scoring.request import ScoreRequest
+from worker.settings import Settings
+
+
+class SteeredEngine:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    async def start(self) -> None:
+        runs = os.environ.get("POOL_RUNS")
+        self.log = os.open(runs, os.O_APPEND | os.O_CREAT | os.O_WRONLY) if runs else None
+
+    async def score(self, request: ScoreRequest) -> Outcome:
+        trajectory = request.trajectory
+        info = dict(trajectory.extra_info)
+        if self.log is not None:
+            os.write(self.log, f"{trajectory.uid} {request.attempt} {os.getpid()}\n".encode())
+        began = time.monotonic()
+        await getattr(self, "_" + info.get("do", "score"))(info)
+        if info.get("fail"):
+            return Outcome.failed(Kind(info["fail"]), "told to fail")
+        return Outcome.scored(
+            float(info.get("reward", 1.0)),
+            {"attempt": request.attempt},
+            wait_s=request.queued_s,
+            run_s=time.monotonic() - began,
+        )
+
+    async def close(self) -> None:
+        if self.log is not None:
+            os.close(self.log)
+
+    async def _score(self, info: dict) -> None:
+        pass
+
+    async def _sleep(self, info: dict) -> None:
+        await asyncio.sleep(info["s"])
+
+    async def _die(self, info: dict) -> None:
+        await asyncio.sleep(info.get("s", 0.05))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def _exit(self, info: dict) -> None:
+        raise SystemExit(3)
+
+    async def _raise(self, info: dict) -> None:
+        raise RuntimeError("told to raise")
+
+    async def _spin(self, info: dict) -> None:
+        end = time.monotonic() + info["s"]
+        while time.monotonic() < end:
+            pass
+
+    async def _crash(self, info: dict) -> None:
+        ctypes.string_at(0)
+
+
+class SteeredWorker(PoolWorker):
+    """`rq worker -w pool_engines.SteeredWorker`."""
+
+    def make_engine(self, settings: Settings) -> SteeredEngine:
+        return SteeredEngine(settings)
