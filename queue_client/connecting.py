@@ -63,14 +63,16 @@ class _Bounded(AbstractConnection):
         return _Metered(connect())
 
 
-def open_connection(options: Options, *, role: str) -> redis.Redis:
+def open_connection(
+    options: Options, *, role: str, socket_timeout_s: float = SOCKET_TIMEOUT_S
+) -> redis.Redis:
     """Return a client for one thread, which holds one connection; connects at its first command.
 
     redis-py's own retries are off: it would send a command again without our knowing.
     """
     settings: dict[str, Any] = {
         "client_name": f"rewardpool-{role}",
-        "socket_timeout": SOCKET_TIMEOUT_S,
+        "socket_timeout": socket_timeout_s,
         "socket_connect_timeout": options.connect_timeout_s,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
@@ -91,14 +93,29 @@ def _harden(pool: ConnectionPool) -> None:
         pool.connection_class = cast(Any, type(f"Bounded{known.__name__}", (_Bounded, known), {}))
 
 
+def disconnect(client: redis.Redis) -> None:
+    """Close its connection; a client made from a pool leaves that to its maker."""
+    client.close()
+    client.connection_pool.disconnect()
+
+
 def block_ms(client: redis.Redis) -> int:
     """Return how long a blocking read may ask for: well below the socket's own timeout."""
     timeout_s = client.connection_pool.connection_kwargs.get("socket_timeout") or BLOCK_S * 2
     return max(1, int(min(BLOCK_S, timeout_s / 2) * 1000))
 
 
+def check_reachable(options: Options) -> None:
+    """Connect once, with the connect timeout for every step. Raises PoolUnavailable."""
+    client = open_connection(options, role="greet", socket_timeout_s=options.connect_timeout_s)
+    try:
+        greet(client, options)
+    finally:
+        disconnect(client)
+
+
 def greet(client: redis.Redis, options: Options) -> RedisClock:
-    """Connect, check the server's version, and return its clock. Raises PoolUnavailable."""
+    """Check the server's version and return its clock. Raises PoolUnavailable."""
     try:
         clock = RedisClock.measured(client)
         version = _version(client)

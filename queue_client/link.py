@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import redis
 
-from queue_client.connecting import greet, open_connection, unavailable
+from queue_client.connecting import check_reachable, greet, open_connection, unavailable
 from queue_client.deadlines import Deadlines
 from queue_client.errors import ClientClosed
 from queue_client.flight import Flight, Job, Told
@@ -39,6 +39,7 @@ class Link:
         self.room = Room(options.max_in_flight)
         self.flight = Flight(self.room, told)
         self.inbox = Inbox(options.gather_s)
+        check_reachable(options)
         submit = open_connection(options, role="submit")
         self.clock = greet(submit, options)
         self.server = self.server_now(submit)

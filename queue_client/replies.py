@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import redis
 
-from queue_client.connecting import ReplyTooLarge, block_ms
+from queue_client.connecting import ReplyTooLarge, block_ms, disconnect
 from queue_client.errors import WireError
 from queue_client.flight import Job
 from queue_client.outage import Outage
@@ -37,6 +38,7 @@ class Reader:
         self._stream = link.reply_key
         self._block_ms = block_ms(client)
         self.last = "0-0"
+        self.finished = threading.Event()
         self._outage = Outage("replies", link.options.url, link.options.outage_s)
 
     @property
@@ -47,7 +49,7 @@ class Reader:
     def run(self) -> None:
         """Read until the link closes; nothing that arrives ends this loop."""
         while not self._link.closing.is_set():
-            if not self._link.flight.occupied.wait(IDLE_S):
+            if not self._link.flight.occupied.wait(IDLE_S) or self._link.closing.is_set():
                 continue
             try:
                 self._read()
@@ -61,7 +63,8 @@ class Reader:
             except Exception:
                 logger.exception("reply not understood stream=%s", self._stream)
                 self._link.closing.wait(0.1)
-        self._client.close()
+        disconnect(self._client)
+        self.finished.set()
 
     def _read(self) -> None:
         client: Any = self._client

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
+from queue_client.connecting import BLOCK_S, disconnect
 from queue_client.errors import PoolUnavailable
 from queue_client.flight import Job
 from queue_client.inbox import Work
@@ -190,11 +191,15 @@ class Sender:
 
     def _goodbye(self) -> None:
         """Nobody will read on: workers stop what is still theirs when the sign of life is gone."""
+        reply = self._link.reply_key
         try:
             pipeline = self._client.pipeline(transaction=False)
-            pipeline.xadd(self._link.reply_key, {"job": "", "closing": "1"})  # wakes the reader
-            pipeline.delete(producer_key(self._link.producer), self._link.reply_key)
+            pipeline.delete(producer_key(self._link.producer))
+            pipeline.xadd(reply, {"job": "", "closing": "1"})  # wakes the reader
+            pipeline.expire(reply, PRODUCER_TTL_S)
             pipeline.execute(raise_on_error=False)
+            self._link.reader.finished.wait(BLOCK_S)
+            self._client.delete(reply)
         except (redis.RedisError, OSError):
             logger.debug("goodbye not delivered")
-        self._client.close()
+        disconnect(self._client)
