@@ -28,7 +28,8 @@
 -- ARGV[12] started    seconds since 1970, RQ's clock
 -- ARGV[13] finished   seconds since 1970
 -- ARGV[14] stats_s    seconds the counters are kept
--- ARGV[15+] rows      six each: row, outcome, source|status, reward or "", wait_ms, run_ms
+-- ARGV[15+] rows      eight each: row, outcome, source|status, names of histogram buckets,
+--                     reward or "", wait_ms, run_ms, tokens
 -- Returns {-1} if the execution is no longer registered, else {rows written, dependents}.
 local wip, job, execution, executions, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holds, results, ended, payload, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -53,7 +54,7 @@ of_type(outcomes, 'hash')
 of_type(reply, 'stream')
 of_type(stats, 'hash')
 local entry, sums, labels = { 'job', job_id }, {}, {}
-for position = 15, #ARGV, 6 do
+for position = 15, #ARGV, 8 do
   local rows = { ARGV[position], ARGV[position + 1] }
   if redis.call('HSETNX', outcomes, rows[1], rows[2]) == 1 then
     entry[#entry + 1] = rows[1]
@@ -61,14 +62,18 @@ for position = 15, #ARGV, 6 do
     local label = ARGV[position + 2]
     local sum = sums[label]
     if not sum then
-      sum = { 0, 0, 0, 0 }
+      sum = { 0, 0, 0, 0, 0, {} }
       sums[label] = sum
       labels[#labels + 1] = label
     end
     sum[1] = sum[1] + 1
-    sum[2] = sum[2] + (tonumber(ARGV[position + 3]) or 0)
-    sum[3] = sum[3] + tonumber(ARGV[position + 4])
-    sum[4] = sum[4] + tonumber(ARGV[position + 5])
+    for bucket in string.gmatch(ARGV[position + 3], '%S+') do
+      sum[6][bucket] = (sum[6][bucket] or 0) + 1
+    end
+    sum[2] = sum[2] + (tonumber(ARGV[position + 4]) or 0)
+    for item = 3, 5 do
+      sum[item] = sum[item] + tonumber(ARGV[position + 2 + item])
+    end
   end
 end
 local written = (#entry - 2) / 2
@@ -76,13 +81,17 @@ if written > 0 then
   redis.call('EXPIRE', outcomes, keep_s)
   for _, label in ipairs(labels) do
     local sum, field = sums[label], label
-    if redis.call('HEXISTS', stats, label .. '|rows') == 0 and redis.call('HLEN', stats) > 800 then
+    if redis.call('HEXISTS', stats, label .. '|rows') == 0 and redis.call('HLEN', stats) > 8000 then
       field = 'other' .. string.sub(label, (string.find(label, '|', 1, true)))
     end
     redis.call('HINCRBY', stats, field .. '|rows', sum[1])
     redis.call('HINCRBYFLOAT', stats, field .. '|reward', string.format('%.17g', sum[2]))
     redis.call('HINCRBY', stats, field .. '|wait_ms', sum[3])
     redis.call('HINCRBY', stats, field .. '|run_ms', sum[4])
+    redis.call('HINCRBY', stats, field .. '|tokens', sum[5])
+    for bucket, count in pairs(sum[6]) do
+      redis.call('HINCRBY', stats, field .. '|' .. bucket, count)
+    end
   end
   redis.call('EXPIRE', stats, stats_s)
 end
@@ -102,6 +111,13 @@ if reply_s > 0 and (written > 0 or kind ~= '') then
 end
 if ending == '' then
   return { written, 0 }
+end
+if kind ~= '' then
+  local left = (tonumber(redis.call('HGET', job, 'rows') or '') or 0) - redis.call('HLEN', outcomes)
+  if left > 0 then
+    redis.call('HINCRBY', stats, '-|' .. kind .. '|rows', left)
+    redis.call('EXPIRE', stats, stats_s)
+  end
 end
 
 redis.call('ZREM', wip, member)

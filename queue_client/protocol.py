@@ -62,9 +62,13 @@ and expiring with it: `host`, `pid`, `version`, `queues` (comma separated), `con
 `functions` (JSON object: name -> sha256 of its source, or "error: …"), `limits` (JSON list).
 
 **Counters** of a queue, for metrics, are in the HASH `stats_key(queue)`, field
-`{source}|{status}|{what}`: `source` is the data source (at most 64 characters, "other" past 200
-sources), `status` is "scored" or the kind of a failure, `what` is one of `rows`, `reward` (sum),
-`wait_ms`, `run_ms`. They are written with the outcomes they count, each row once.
+`{source}|{status}|{what}`: `source` is the data source (at most 64 characters, "-" for none, "other"
+past some 200 sources), `status` is "scored" or the kind of a failure, `what` is one of `rows`,
+`reward` (sum), `wait_ms`, `run_ms`, `tokens` (response tokens), and for histograms `wait_le_{bound}`,
+`run_le_{bound}` (TIME_BOUNDS_S) and `reward_le_{bound}` (REWARD_BOUNDS, rows with a reward): a row
+counts under the smallest bound that holds its value, else under "inf"; bounds as `:g` writes them.
+They are written with the outcomes they count, each row once; a job that ends as a whole counts its
+rows without an outcome as `-|{kind}|rows`.
 
 **A ping** is a row whose `data_source` is PING_SOURCE: it is answered with `Outcome.scored(0.0)` by
 the worker itself and no reward function sees it.
@@ -106,6 +110,8 @@ REPLY_TTL_S: Final = 3600
 REPLY_MAXLEN: Final = 100_000
 RESULT_TTL_S: Final = 600  # finished jobs and their outcomes
 MAX_OUTCOME_BYTES: Final = 1 << 20  # a longer one is not read; workers say `bad_score` instead
+TIME_BOUNDS_S: Final = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+REWARD_BOUNDS: Final = (-1.0, -0.5, 0.0, 0.25, 0.5, 0.75, 1.0)
 STATS_TTL_S: Final = 7 * 24 * 3600
 FAILURE_TTL_S: Final = 24 * 3600  # dead letters: jobs that could not be read
 MAX_JOB_TTL_S: Final = 24 * 3600  # a job without a deadline waits this long for a worker
@@ -294,14 +300,3 @@ def _whole(fields: dict[Any, Any], name: str, least: int, most: int) -> int:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-# QUESTION(metrics): could the counters also hold, under the same `{source}|{status}|`, with the same
-#   write: `tokens` (response tokens of the rows, 0 where only text travels), and for histograms one
-#   count a row under the smallest bound that holds its value: `wait_le_{bound}`, `run_le_{bound}`
-#   (bounds TIME_BOUNDS_S = 0.01 0.1 0.5 1 2 5 10 30 60 120 300 600, "inf" above) and
-#   `reward_le_{bound}` (REWARD_BOUNDS = -1 -0.5 0 0.25 0.5 0.75 1, "inf"; rows with a reward only)?
-#   `:g` formats the bounds. `rewardpool metrics` reads them; absent ones count as 0.
-#   And a job that ends as a whole (`failed` entry) should count its rows without an outcome too, as
-#   `-|{kind}|rows` by the job's ROWS_FIELD less HLEN(outcomes): sums are to agree with what the
-#   producer received.

@@ -16,9 +16,10 @@ from redis.exceptions import RedisError
 from rq.utils import now, utcformat
 
 from queue_client import protocol
-from queue_client.outcome import Kind, Outcome
-from queue_client.wire import Serializer, encode_outcome
+from queue_client.outcome import Outcome
+from queue_client.wire import Serializer
 from worker.pool.flight import Flight
+from worker.pool.rows import encode_row
 from worker.pool.scripts import Argument, Call, Script, run_all
 
 logger = logging.getLogger("rewardpool.pool")
@@ -159,7 +160,7 @@ def _calls(
         is_last = number == len(pieces)
         head = _head(flight, ending if is_last else "", worker)
         for row, outcome in piece:
-            head += _row(flight, row, outcome)
+            head += encode_row(flight, row, outcome)
         yield _DELIVER, keys, head
 
 
@@ -192,30 +193,3 @@ def _head(flight: Flight, ending: str, worker: str) -> list[Argument]:
         f"{flight.started_s + max(0.0, time.monotonic() - flight.taken_at):.6f}",
         protocol.STATS_TTL_S,
     ]
-
-
-def _row(flight: Flight, row: int, outcome: Outcome) -> list[Argument]:
-    try:
-        encoded = encode_outcome(outcome)
-    except Exception as error:  # noqa: BLE001 - an outcome that cannot travel is a failed one
-        said = f"the outcome cannot be sent: {type(error).__name__}: {error}"
-        outcome = Outcome.failed(
-            Kind.BAD_SCORE, said[:MAX_MESSAGE], attempts=outcome.attempts, uid=outcome.uid
-        )
-        encoded = encode_outcome(outcome)
-    reward = "" if outcome.reward is None else repr(float(outcome.reward))
-    return [
-        row,
-        encoded,
-        _label(flight, row, outcome),
-        reward,
-        int(outcome.wait_s * 1000),
-        int(outcome.run_s * 1000),
-    ]
-
-
-def _label(flight: Flight, row: int, outcome: Outcome) -> str:
-    source = flight.trajectories[row].data_source if row < len(flight.trajectories) else None
-    text = str(source or "-")[:64].replace("|", "/")
-    text = text.encode("utf-8", "replace").decode()
-    return f"{text}|{outcome.kind.value if outcome.kind else 'scored'}"

@@ -1,4 +1,4 @@
-"""Real workers started by the ordinary `rq worker` line, and a producer that speaks the protocol."""
+"""Real workers on the ordinary `rq worker` line, and a producer that speaks the protocol."""
 
 from __future__ import annotations
 
