@@ -1,0 +1,312 @@
+"""The sync face: the caller's thread asks, blocks on a mailbox of its own, and beats in between."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from limiter import faults, replies, scripts
+from limiter.errors import (
+    AcquireTimeout,
+    CostExceedsCapacity,
+    LeaseLost,
+    LimiterClosed,
+    LimiterUnavailable,
+)
+from limiter.keys import Keys
+from limiter.lease import SyncLease, checked_tokens
+from limiter.limits import Limits
+from limiter.options import checked_options, checked_retry_ms
+from limiter.transport import (
+    CONNECT_TIMEOUT_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    SOCKET_TIMEOUT_S,
+    logger,
+    new_id,
+    who,
+)
+from limiter.usage import Usage, read_usage
+
+HOLD_MS = 12_000
+BLOCK_S = 2.0
+UNDO_PATIENCE_S = 2.0
+CONTROL_TIMEOUT_S = 10.0
+
+
+class SyncOwner:
+    """What one thread holds and waits for under one limit."""
+
+    def __init__(self, client: Any, limits: Limits) -> None:
+        self.client, self.limits = client, limits
+        self.keys = Keys.of(limits.name)
+        self.id = new_id()
+        self.pid = os.getpid()
+        self.closed = False
+        self.trips = 0
+        self._declared = False
+
+    # --- calls ---
+
+    def call(self, verb: str, *args: str | int, deadline: float | None) -> Any:
+        """Run a script until it answers or `deadline` (monotonic, None for ever) has passed."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            if self.closed:
+                raise LimiterClosed(f"{self.limits.name}: the limiter is closed")
+            try:
+                return self._declared_send(verb, args)
+            except (redis.RedisError, OSError) as error:
+                late = deadline is not None and time.monotonic() + pause_s >= deadline
+                if late or not faults.passes(error):
+                    raise LimiterUnavailable(self.limits.name, faults.reason(error)) from error
+            time.sleep(pause_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+    def _declared_send(self, verb: str, args: tuple[str | int, ...]) -> Any:
+        if not self._declared:
+            self._declare()
+        reply = self.send(verb, *args)
+        if replies.lacks_settings(reply):
+            self._declare()
+            reply = self.send(verb, *args)
+        return reply
+
+    def _declare(self) -> None:
+        reply = self.send("configure", "declare", who(), -1, *self.limits.to_wire(), "-")
+        if int(reply[0]) == 1:
+            logger.info("limits declared limit=%s by=%s", self.limits.name, who())
+        self._declared = True
+
+    def send(self, verb: str, *args: str | int) -> Any:
+        """Run a script once; its text travels only when Redis does not know it."""
+        script, keys = scripts.load(verb), self.keys.all
+        self.trips += 1
+        try:
+            return self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+        except redis.exceptions.NoScriptError:
+            self.trips += 1
+            return self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+
+    # --- acquiring ---
+
+    def acquire(
+        self, tokens: int, timeout_s: float | None, lease_ms: int, head_start_ms: int
+    ) -> SyncLease:
+        """Return a lease, or raise and leave nothing behind."""
+        call_id = new_id()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            fence = self._wait(call_id, tokens, timeout_s, deadline, lease_ms, head_start_ms)
+        except (CostExceedsCapacity, LimiterClosed):
+            raise
+        except BaseException as error:
+            if not (timeout_s == 0 and isinstance(error, AcquireTimeout)):
+                self._undo(call_id, timed_out=isinstance(error, AcquireTimeout))
+            raise
+        return SyncLease(self, call_id, fence, tokens, lease_ms)
+
+    def _wait(
+        self,
+        call_id: str,
+        tokens: int,
+        timeout_s: float | None,
+        deadline: float | None,
+        lease_ms: int,
+        head_start_ms: int,
+    ) -> int:
+        layers = 0
+        while True:
+            wait_ms = 0 if timeout_s == 0 else _left_ms(deadline)
+            answer = replies.read_acquire(
+                self.call(
+                    "acquire",
+                    call_id,
+                    self.id,
+                    tokens,
+                    lease_ms,
+                    wait_ms,
+                    HOLD_MS,
+                    head_start_ms,
+                    deadline=deadline,
+                )
+            )
+            if answer.code == replies.IMPOSSIBLE:
+                raise CostExceedsCapacity(self.limits.name, tokens, answer.largest)
+            if answer.code == replies.GRANTED:
+                if 0 <= answer.left_ms < lease_ms:
+                    self._confirm(call_id, answer.fence, tokens, lease_ms)
+                return answer.fence
+            if answer.code == replies.ENDED:
+                raise LimiterUnavailable(self.limits.name, "the place in line was lost")
+            layers = answer.layers or layers
+            if answer.place == 0 or (deadline is not None and _left_ms(deadline) <= 1):
+                retry_s = answer.wait_ms / 1000 if answer.wait_ms >= 0 else None
+                names = replies.layer_names(layers)
+                raise AcquireTimeout(self.limits.name, timeout_s or 0.0, retry_s, names)
+            self._block(call_id, answer.wait_ms, deadline)
+
+    def _block(self, call_id: str, wait_ms: int, deadline: float | None) -> None:
+        """Wait for a letter about this call, for the promised time, or for two seconds."""
+        for_s = BLOCK_S if wait_ms < 0 else min(BLOCK_S, wait_ms / 1000)
+        if deadline is not None:
+            for_s = min(for_s, deadline - time.monotonic())
+        until = time.monotonic() + for_s
+        key = self.keys.mail(self.id)
+        while (left_s := until - time.monotonic()) > 0:
+            self.trips += 1
+            try:
+                reply = self.client.execute_command("BLPOP", key, f"{max(0.001, left_s):.3f}")
+            except (redis.RedisError, OSError) as error:
+                if not faults.passes(error):
+                    raise LimiterUnavailable(self.limits.name, faults.reason(error)) from error
+                return
+            if reply and replies.read_letter(reply[1]).id == call_id:
+                return  # asking again tells the rest: the same id gets the same grant
+
+    def _confirm(self, call_id: str, fence: int, tokens: int, lease_ms: int) -> None:
+        deadline = time.monotonic() + UNDO_PATIENCE_S
+        reply = self.call("beat", self.id, 1, call_id, fence, tokens, lease_ms, deadline=deadline)
+        if replies.read_beat(reply).lost:
+            raise LimiterUnavailable(self.limits.name, "the lease ended before it was confirmed")
+
+    def _undo(self, call_id: str, *, timed_out: bool) -> None:
+        try:
+            deadline = time.monotonic() + UNDO_PATIENCE_S
+            self.call("cancel", call_id, self.id, int(timed_out), deadline=deadline)
+        except (LimiterUnavailable, LimiterClosed) as error:
+            logger.warning("cancel failed limit=%s reason=%s", self.limits.name, error)
+
+    # --- giving back ---
+
+    def release(self, lease: SyncLease, used: int | None) -> None:
+        """End a lease; Redis out of reach is logged, the lease expires by itself."""
+        if self.closed:
+            return
+        final = -1 if used is None else used
+        try:
+            deadline = time.monotonic() + UNDO_PATIENCE_S
+            reply = self.call("release", lease.id, lease.fence, final, self.id, deadline=deadline)
+        except LimiterUnavailable as error:
+            logger.warning(
+                "release failed limit=%s lease=%s reason=%s", lease.limit, lease.id, error.reason
+            )
+            return
+        self._check(lease, replies.read_code(reply)[0])
+
+    def settle(self, lease: SyncLease, used: int) -> None:
+        """Charge what a held lease has used beyond its reservation."""
+        deadline = time.monotonic() + CONTROL_TIMEOUT_S
+        reply = self.call("settle", lease.id, lease.fence, used, self.id, deadline=deadline)
+        self._check(lease, replies.read_code(reply)[0])
+
+    def renew(self, lease: SyncLease) -> None:
+        """Let a lease last its full length from now."""
+        deadline = time.monotonic() + CONTROL_TIMEOUT_S
+        args = (lease.id, lease.fence, lease.tokens, lease.lease_ms)
+        beat = replies.read_beat(self.call("beat", self.id, 1, *args, deadline=deadline))
+        self._check(lease, -1 if beat.lost else 1)
+
+    def _check(self, lease: SyncLease, code: int) -> None:
+        if code < 0:
+            lease.lost = True
+            logger.warning("lease lost limit=%s lease=%s", lease.limit, lease.id)
+            raise LeaseLost(lease.limit, lease.id)
+
+
+def _left_ms(deadline: float | None) -> int:
+    if deadline is None:
+        return -1
+    return max(1, math.ceil((deadline - time.monotonic()) * 1000))
+
+
+class SyncLimiter:
+    """Leases for threads: `with limiter.sync.lease(tokens=…) as lease`. Each thread is an owner."""
+
+    def __init__(self, url: str, limits: Limits) -> None:
+        self.url, self.limits = url, limits
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._client: redis.Redis | None = None
+        self._pid = 0
+        self._owners: list[SyncOwner] = []
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The name of the limit."""
+        return self.limits.name
+
+    def owner(self) -> SyncOwner:
+        """Return the owner of this thread in this process."""
+        owner: SyncOwner | None = getattr(self._local, "owner", None)
+        if owner is not None and owner.pid == os.getpid() and not owner.closed:
+            return owner
+        if self._closed:
+            raise LimiterClosed(f"{self.name}: the limiter is closed")
+        owner = self._local.owner = SyncOwner(self._connect(), self.limits)
+        with self._lock:
+            self._owners.append(owner)
+        return owner
+
+    def _connect(self) -> redis.Redis:
+        with self._lock:
+            if self._client is None or self._pid != os.getpid():
+                self._owners = []
+                self._pid = os.getpid()
+                self._client = redis.Redis.from_url(
+                    self.url,
+                    socket_timeout=SOCKET_TIMEOUT_S,
+                    socket_connect_timeout=CONNECT_TIMEOUT_S,
+                    retry=Retry(NoBackoff(), 0),
+                )
+            return self._client
+
+    def acquire(
+        self,
+        *,
+        tokens: int = 0,
+        timeout_s: float | None = None,
+        lease_s: float = 60.0,
+        head_start_s: float = 0.0,
+    ) -> SyncLease:
+        """Return a lease; release it yourself. Nobody renews it: let `lease_s` outlast the call."""
+        options = checked_options(timeout_s, lease_s, head_start_s)
+        return self.owner().acquire(checked_tokens(tokens), timeout_s, **options)
+
+    #: The same: a lease is its own block.
+    lease = acquire
+
+    def throttle(self, *, retry_after_s: float | str | None, fence: int = 0) -> float:
+        """Pause every process after a 429; returns the seconds of pause left."""
+        return self._simple("throttle", checked_retry_ms(self.name, retry_after_s), fence)
+
+    def resume(self) -> float:
+        """Lift a pause; returns the seconds that were left of it."""
+        return self._simple("resume")
+
+    def _simple(self, verb: str, *args: str | int) -> float:
+        owner, deadline = self.owner(), time.monotonic() + CONTROL_TIMEOUT_S
+        return replies.read_code(owner.call(verb, *args, owner.id, deadline=deadline))[0] / 1000
+
+    def usage(self) -> Usage:
+        """Return how the limit stands; reads, never writes."""
+        deadline = time.monotonic() + CONTROL_TIMEOUT_S
+        return read_usage(self.name, self.owner().call("usage", deadline=deadline))
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        self._closed = True
+        with self._lock:
+            for owner in self._owners:
+                owner.closed = True
+            client, self._client = self._client, None
+        if client is not None and self._pid == os.getpid():
+            client.close()
