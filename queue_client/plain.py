@@ -24,16 +24,30 @@ def plain(value: Any, name: str) -> Any:
     """
     if type(value) in _SCALARS:
         return value
+    try:
+        return _plain(value, name)
+    except RecursionError:
+        raise NotPlain(f"{name} is nested too deep") from None
+
+
+def _plain(value: Any, name: str) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, np.generic):
         value = value.item()  # numpy's text and numbers are subclasses of Python's
     if isinstance(value, Mapping):
-        return {_key(key, name): plain(item, f"{name}[{key!r}]") for key, item in value.items()}
+        return {
+            key if type(key) is str else _key(key, name): item
+            if type(item) in _SCALARS
+            else _plain(item, f"{name}[{key!r}]")
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
+        return [_plain(item, f"{name}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, str | bytes | bool | int | float):
-        return value if not isinstance(value, Enum) else value.value
+        return value.value if isinstance(value, Enum) else value
     try:
-        return plain(simplify(value), name)
+        return _plain(simplify(value), name)
     except TypeError as error:
         raise NotPlain(f"{name} is {error}") from None
 

@@ -84,9 +84,9 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
-
 from queue_client.errors import WireError
+from queue_client.wire_tool import decode_tool_call as decode_tool_call
+from queue_client.wire_tool import encode_tool_call as encode_tool_call
 
 #: The one function a job of ours names; the producer knows the worker only by this text.
 SCORE_FUNCTION: Final = "worker.pool.jobs.score_batch"
@@ -255,37 +255,6 @@ class Reference:
                     f"args.{name}: does not belong to the job (got {_short(fields.get(name))})"
                 )
         return found
-
-
-def encode_tool_call(tool: str, arguments: dict[str, Any], *, timeout_s: float | None) -> bytes:
-    """Return the payload of a tool call: a map of plain values, msgpack."""
-    return bytes(
-        msgpack.packb({"v": VERSION, "tool": tool, "arguments": arguments, "timeout_s": timeout_s})
-    )
-
-
-def decode_tool_call(payload: bytes) -> tuple[str, dict[str, Any], float | None]:
-    """Return tool, arguments and timeout in seconds. Raises WireError."""
-    try:
-        fields = msgpack.unpackb(payload, raw=False, strict_map_key=True)
-    except Exception as error:
-        raise WireError(f"tool call: not msgpack ({type(error).__name__})") from error
-    if not isinstance(fields, dict) or fields.get("v") != VERSION:
-        raise WireError(f"tool call: a map of version {VERSION} expected")
-    tool, arguments, timeout_s = (
-        fields.get("tool"),
-        fields.get("arguments"),
-        fields.get("timeout_s"),
-    )
-    if not isinstance(tool, str):
-        raise WireError(f"tool call: tool: text expected (got {_short(tool)})")
-    if not isinstance(arguments, dict):
-        raise WireError(f"tool call: arguments: a map expected (got {_short(arguments)})")
-    if timeout_s is not None and (
-        isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)
-    ):
-        raise WireError(f"tool call: timeout_s: a number expected (got {_short(timeout_s)})")
-    return tool, arguments, timeout_s
 
 
 def _whole(fields: dict[Any, Any], name: str, least: int, most: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import Any
 
 from queue_client.errors import WireError
@@ -12,13 +12,26 @@ from queue_client.plain import NotPlain, plain
 from queue_client.wire_document import pack_message, unpack_message
 
 _KINDS = {str(kind): kind for kind in Kind}
-_STATUSES = ("scored", "failed")
-_WIDTH = 10
+_NUMBER = frozenset({float, int})
+#: The fields in the order in which they travel, and the types each may have.
+_FIELDS: tuple[tuple[str, frozenset[type]], ...] = (
+    ("status", frozenset({str})),
+    ("reward", _NUMBER | {type(None)}),
+    ("extra", frozenset({dict})),
+    ("kind", frozenset({str, type(None)})),
+    ("message", frozenset({str})),
+    ("retryable", frozenset({bool})),
+    ("attempts", frozenset({int})),
+    ("wait_s", _NUMBER),
+    ("run_s", _NUMBER),
+    ("uid", frozenset({str, int, type(None)})),
+)
+_KIND = 3
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
     """Return one outcome as bytes; raises WireError that names what in `extra` cannot travel."""
-    return _packed("outcome", outcome, _values)
+    return _packed("outcome", lambda: _values(outcome))
 
 
 def decode_outcome(data: bytes) -> Outcome:
@@ -31,7 +44,7 @@ def decode_outcome(data: bytes) -> Outcome:
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
     """Return many outcomes as one message, in order."""
-    return _packed("outcomes", outcomes, lambda many: [_values(one) for one in many])
+    return _packed("outcomes", lambda: [_values(one) for one in outcomes])
 
 
 def decode_outcomes(data: bytes) -> list[Outcome]:
@@ -42,58 +55,55 @@ def decode_outcomes(data: bytes) -> list[Outcome]:
     return [_outcome(values) for values in body[0]]
 
 
-def _packed(kind: str, value: Any, values: Any) -> bytes:
+def _packed(kind: str, pack_values: Callable[[], Any]) -> bytes:
     try:
-        return pack_message(kind, values(value))
-    except (TypeError, ValueError, OverflowError) as error:
+        return pack_message(kind, pack_values())
+    except WireError:
+        raise
+    except (NotPlain, TypeError, ValueError, OverflowError) as error:
         raise WireError(f"{kind} cannot be sent: {error}") from None
 
 
 def _values(outcome: Outcome) -> list[Any]:
-    return [
+    values = [
         outcome.status,
-        outcome.reward,
-        plain(outcome.extra, "extra") if outcome.extra else None,
-        outcome.kind,
-        outcome.message,
-        outcome.retryable,
-        outcome.attempts,
-        outcome.wait_s,
-        outcome.run_s,
-        outcome.uid,
+        None if outcome.reward is None else float(outcome.reward),
+        plain(outcome.extra, "extra"),
+        None if outcome.kind is None else str(outcome.kind),
+        str(outcome.message),
+        bool(outcome.retryable),
+        int(outcome.attempts),
+        float(outcome.wait_s),
+        float(outcome.run_s),
+        plain(outcome.uid, "uid"),
     ]
+    _check(values)
+    return values
 
 
 def _outcome(values: Any) -> Outcome:
-    if type(values) is not list or len(values) != _WIDTH:
-        raise WireError(f"outcome is no list of {_WIDTH} values")
-    status, reward, extra, kind, message, retryable, attempts, wait_s, run_s, uid = values
-    if status not in _STATUSES:
+    if type(values) is not list or len(values) != len(_FIELDS):
+        raise WireError(f"outcome is no list of {len(_FIELDS)} values")
+    _check(values)
+    if values[_KIND] is not None:
+        values[_KIND] = _KINDS[values[_KIND]]
+    return Outcome(*values)
+
+
+def _check(values: list[Any]) -> None:
+    """Refuse what no outcome holds: what one side encodes, the other must be able to read."""
+    for value, (name, kinds) in zip(values, _FIELDS, strict=True):
+        kind = type(value)
+        if kind not in kinds:
+            raise WireError(f"outcome.{name} is {kind.__name__}")
+        if kind is float and not isfinite(value):
+            raise WireError(f"outcome.{name} is {value}")
+    status, kind = values[0], values[_KIND]
+    if status not in ("scored", "failed"):
         raise WireError("outcome.status is neither scored nor failed")
     if (kind is None) is not (status == "scored"):
-        raise WireError("outcome.kind is there exactly when it failed")
-    if kind is not None:
-        kind = _KINDS.get(kind) if type(kind) is str else None
-        if kind is None:
-            raise WireError("outcome.kind is unknown")
-    _check("reward", reward, (float, int, type(None)))
-    _check("extra", extra, (dict, type(None)))
-    _check("message", message, (str,))
-    _check("retryable", retryable, (bool,))
-    _check("attempts", attempts, (int,))
-    _check("wait_s", wait_s, (float, int))
-    _check("run_s", run_s, (float, int))
-    _check("uid", uid, (str, int, type(None)))
-    return Outcome(
-        status, reward, extra or {}, kind, message, retryable, attempts, wait_s, run_s, uid
-    )
-
-
-def _check(name: str, value: Any, kinds: tuple[type, ...]) -> None:
-    if type(value) not in kinds:
-        raise WireError(f"outcome.{name} is {type(value).__name__}")
-    if type(value) is float and not math.isfinite(value):
-        raise WireError(f"outcome.{name} is {value}")
-
-
-__all__ = ["NotPlain", "decode_outcome", "decode_outcomes", "encode_outcome", "encode_outcomes"]
+        raise WireError("outcome.kind must be there exactly when it failed")
+    if kind is not None and kind not in _KINDS:
+        raise WireError("outcome.kind is unknown")
+    if values[1] is not None and status == "failed":
+        raise WireError("outcome.reward must be None when it failed")
