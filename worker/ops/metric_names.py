@@ -100,5 +100,10 @@ LIMIT_RECLAIMED = _named(
     "leases that expired while held: a holder died or stalled",
     "limit",
 )
+LIMIT_WAITS = _named("limit_waits", "counter", "grants that had to wait in line", "limit")
+LIMIT_WAIT_S = _named(
+    "limit_wait_seconds", "counter", "time those grants waited, together", "limit"
+)
+LIMIT_THROTTLES = _named("limit_throttles", "counter", "pauses that a 429 began", "limit")
 
 ALL = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import redis
@@ -12,8 +12,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from limiter import Usage
 from queue_client.protocol import worker_key
 from worker.ops import metric_names as names
+from worker.ops.limit_state import LimitReader
 from worker.ops.metric_names import Metric
 from worker.ops.outcome_stats import QueueStats, outcome_stats
 from worker.ops.rq_state import (
@@ -43,6 +45,7 @@ class PoolCollector(Collector):
 
     def __init__(self, connection: redis.Redis) -> None:
         self._connection = connection
+        self._limits = LimitReader(connection)
 
     def collect(self) -> Iterable[Family]:
         """Return all families, or only `rewardpool_redis_up` 0."""
@@ -66,6 +69,7 @@ class PoolCollector(Collector):
         families += _queue_families(queues)
         families += _worker_families(queues, workers)
         families += _row_families(_published(connection, workers))
+        families += limit_families([usage for usage, _ in self._limits.read()])
         families += outcome_families(outcome_stats(connection, [queue.name for queue in queues]))
         return families
 
@@ -122,6 +126,46 @@ def outcome_families(stats: list[QueueStats]) -> Iterator[Family]:
                 where, _histogram((tally.reward_le for tally in tallies), REWARD_BOUNDS, 0), None
             )
     yield from (outcomes, tokens, waits, runs, rewards, points, skipped)
+
+
+def limit_families(usages: list[Usage]) -> Iterator[Family]:
+    """Turn what each limit says about itself into families."""
+    always: list[tuple[Metric, Callable[[Usage], float]]] = [
+        (names.LIMIT_IN_FLIGHT, lambda usage: usage.in_flight),
+        (names.LIMIT_WAITING, lambda usage: usage.waiting),
+        (names.LIMIT_PAUSE, lambda usage: usage.pause_s),
+        (names.LIMIT_GRANTS, lambda usage: usage.grants),
+        (names.LIMIT_REFUSALS, lambda usage: usage.refusals),
+        (names.LIMIT_RECLAIMED, lambda usage: usage.reclaimed),
+        (names.LIMIT_WAITS, lambda usage: usage.waits),
+        (names.LIMIT_WAIT_S, lambda usage: usage.wait_s_total),
+        (names.LIMIT_THROTTLES, lambda usage: usage.throttles),
+    ]
+    for metric, read in always:
+        family = _family(metric)
+        for usage in usages:
+            family.add_metric([usage.name], read(usage))
+        yield family
+    yield from _capped_families(usages)
+
+
+def _capped_families(usages: list[Usage]) -> Iterator[Family]:
+    """What an unlimited layer does not have is left out, not 0."""
+    most, rates = _family(names.LIMIT_MAX), _family(names.LIMIT_RATE)
+    levels, capacities = _family(names.LIMIT_LEVEL), _family(names.LIMIT_CAPACITY)
+    for usage in usages:
+        limits = usage.limits
+        if limits.max_concurrent is not None:
+            most.add_metric([usage.name], limits.max_concurrent)
+        for bucket, rate, level, capacity in (
+            ("requests", limits.rpm, usage.rpm_level, usage.rpm_capacity),
+            ("tokens", limits.tpm, usage.tpm_level, usage.tpm_capacity),
+        ):
+            if rate is not None and level is not None and capacity is not None:
+                rates.add_metric([usage.name, bucket], rate)
+                levels.add_metric([usage.name, bucket], level)
+                capacities.add_metric([usage.name, bucket], capacity)
+    yield from (most, rates, levels, capacities)
 
 
 def _histogram(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import logging
 import zlib
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,9 @@ from worker.ops.rq_state import (
     registry_key,
     text,
 )
+from worker.pool.scripts import Argument, Call, Script, run_all
 
+_REQUEUE = Script("ops_requeue")
 logger = logging.getLogger(__name__)
 
 CHUNK = 500  # jobs moved between two round trips
@@ -61,7 +62,7 @@ class _Plan:
 def requeue(connection: redis.Redis, job_id: str) -> str | None:
     """Put one failed job back on its queue; returns why it was not, None if it was."""
     reply = _requeue_chunk(connection, [job_id])[0]
-    return FAULTS.get(reply) if reply != "OK" else None
+    return FAULTS.get(reply, reply) if reply != "OK" else None
 
 
 def requeue_failed(connection: redis.Redis, queue: str) -> tuple[int, int]:
@@ -123,27 +124,23 @@ def compact(connection: redis.Redis, queue: str) -> int:
 
 def _requeue_chunk(connection: redis.Redis, job_ids: Sequence[str]) -> list[str]:
     plans = _plans(connection, job_ids)
-    script = connection.register_script(_script())
     seconds, _ = connection.time()
     now = datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
-    with connection.pipeline(transaction=False) as pipeline:
-        for job_id, plan in zip(job_ids, plans, strict=True):
-            script(
-                keys=[
-                    JOB_PREFIX + job_id,
-                    registry_key(plan.origin, "failed"),
-                    QUEUE_PREFIX + plan.origin,
-                    QUEUES_KEY,
-                    payload_key(job_id),
-                    outcomes_key(job_id),
-                    attempts_key(job_id),
-                    cancel_key(job_id),
-                ],
-                args=[job_id, int(plan.ours), plan.data, now, MAX_JOB_TTL_S, *plan.forgotten],
-                client=pipeline,
-            )
-        replies = pipeline.execute()
-    return [text(reply) for reply in replies]
+    calls: list[Call] = []
+    for job_id, plan in zip(job_ids, plans, strict=True):
+        keys = [
+            JOB_PREFIX + job_id,
+            registry_key(plan.origin, "failed"),
+            QUEUE_PREFIX + plan.origin,
+            QUEUES_KEY,
+            payload_key(job_id),
+            outcomes_key(job_id),
+            attempts_key(job_id),
+            cancel_key(job_id),
+        ]
+        args: list[Argument] = [job_id, int(plan.ours), plan.data, now, MAX_JOB_TTL_S, *plan.forgotten]
+        calls.append((_REQUEUE, keys, args))
+    return [text(reply) for reply in run_all(connection, calls)]
 
 
 def _plans(connection: redis.Redis, job_ids: Sequence[str]) -> list[_Plan]:
@@ -231,7 +228,3 @@ def _forget(connection: redis.Redis, job_ids: Sequence[str]) -> int:
                 cancel_key(job_id),
             )
         return sum(pipeline.execute()[0::2])
-
-
-def _script() -> str:
-    return importlib.resources.files("lua").joinpath("ops_requeue.lua").read_text("utf-8")

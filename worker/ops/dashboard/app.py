@@ -16,6 +16,8 @@ from queue_client.wire import Serializer
 from worker.ops.dashboard import changes, data, limits_page, pages
 from worker.ops.dashboard.access import Access, guard
 from worker.ops.dashboard.state import KEY, State, without_secrets
+from worker.ops.limit_state import LimitReader
+from worker.pool.safety import remove_pickle
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +51,13 @@ def create_app(
     poll_ms: int = POLL_MS,
 ) -> Flask:
     """Return the dashboard as a WSGI application."""
+    remove_pickle()
     access = access or Access()
     app = Flask("worker.ops.dashboard", static_folder=None)
     connection = redis.Redis.from_url(redis_url, socket_timeout=SOCKET_TIMEOUT_S)
-    app.extensions[KEY] = State(connection, without_secrets(redis_url), access)
+    app.extensions[KEY] = State(
+        connection, without_secrets(redis_url), access, LimitReader(connection)
+    )
     app.config["RQ_DASHBOARD_POLL_INTERVAL"] = poll_ms
     app.config["RQ_DASHBOARD_DISABLE_DELETE"] = not access.delete
     app.json.sort_keys = False  # type: ignore[attr-defined]

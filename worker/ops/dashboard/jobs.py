@@ -14,6 +14,7 @@ from rq.defaults import RQ_KEY_PREFIX
 
 from worker.ops.dashboard.shown import clipped, inflated, plain
 from worker.ops.rq_state import JOB_PREFIX, QUEUE_PREFIX, moment, registry_key, text
+from worker.pool.safety import MAX_TEXT, TooLarge, inflate
 
 MAX_FIELD = 256 * 1024  # bytes of one stored field that are fetched at all
 MAX_RESULT = 4 << 20  # bytes of a job's result stream that are fetched at all
@@ -170,7 +171,16 @@ def _exception(row: dict[str, Any], result: dict[bytes, bytes] | str) -> str | N
     if isinstance(result, str) and result:
         return result
     stored = row["exc_info"]  # what old versions of RQ, and workers of ours, leave in the hash
+    if isinstance(stored, bytes) and stored:
+        stored = _unpacked(stored)
     return _shown(stored) if stored else None
+
+
+def _unpacked(stored: bytes) -> str:
+    try:
+        return text(inflate(stored, MAX_TEXT))
+    except TooLarge as error:
+        return f"<error text: {error}>"
 
 
 def _returned(result: dict[bytes, bytes] | str, decode: Decode) -> Any:

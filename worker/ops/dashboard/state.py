@@ -9,6 +9,7 @@ import redis
 from flask import current_app
 
 from worker.ops.dashboard.access import Access
+from worker.ops.limit_state import LimitReader
 
 KEY = "rewardpool"
 
@@ -20,6 +21,7 @@ class State:
     connection: redis.Redis
     shown_url: str
     access: Access
+    limits: LimitReader
 
 
 def state() -> State:
