@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -15,12 +16,22 @@ class RowClock:
     The function's time limit holds for run time alone, the wait budget for waiting alone.
     """
 
-    __slots__ = ("_began", "_waiting", "changed", "run_limit_s", "run_s", "wait_limit_s", "wait_s")
+    __slots__ = (
+        "_running",
+        "_since",
+        "_waiting",
+        "changed",
+        "run_limit_s",
+        "run_s",
+        "wait_limit_s",
+        "wait_s",
+    )
 
     def __init__(self, run_limit_s: float, wait_limit_s: float) -> None:
         self.run_limit_s, self.wait_limit_s = run_limit_s, wait_limit_s
         self.run_s = self.wait_s = 0.0
-        self._began: float | None = None
+        self._since: float | None = None
+        self._running = False
         self._waiting = 0
         self.changed: Callable[[], None] | None = None
 
@@ -31,20 +42,34 @@ class RowClock:
 
     def start(self) -> None:
         """The function begins to run."""
-        self._began = time.monotonic()
-        if self.changed is not None:
-            self.changed()
+        self._change(running=True, waiting=self._waiting)
 
     def stop(self) -> None:
-        """The function has ended."""
-        self._book()
-        self._began = None
+        """The function has ended, and with it whatever it waited for."""
+        self._change(running=False, waiting=0)
+
+    def begin_wait(self) -> None:
+        """A lease is asked for."""
+        self._change(running=self._running, waiting=self._waiting + 1)
+
+    def end_wait(self) -> None:
+        """The lease was granted or refused."""
+        self._change(running=self._running, waiting=max(0, self._waiting - 1))
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While the block runs a lease is waited for."""
+        self.begin_wait()
+        try:
+            yield
+        finally:
+            self.end_wait()
 
     def left_s(self) -> float:
-        """Seconds until the clock that runs now is used up; for ever before the start."""
-        if self._began is None:
+        """Seconds until the clock that runs now is used up; for ever while none runs."""
+        if self._since is None:
             return math.inf
-        since = time.monotonic() - self._began
+        since = time.monotonic() - self._since
         if self._waiting:
             return self.wait_limit_s - self.wait_s - since
         return self.run_limit_s - self.run_s - since
@@ -53,31 +78,18 @@ class RowClock:
         """Seconds the row may still wait for limits."""
         return max(0.0, self.left_s() if self._waiting else self.wait_limit_s - self.wait_s)
 
-    def begin_wait(self) -> None:
-        """A lease is asked for."""
-        if not self._waiting:
-            self._book()
-        self._waiting += 1
-        if self._waiting == 1 and self.changed is not None:
-            self.changed()
-
-    def end_wait(self) -> None:
-        """The lease was granted or refused."""
-        if self._waiting == 1:
-            self._book()
-        self._waiting = max(0, self._waiting - 1)
-        if not self._waiting and self.changed is not None:
-            self.changed()
-
-    def _book(self) -> None:
-        if self._began is None:
-            return
+    def _change(self, *, running: bool, waiting: int) -> None:
         now = time.monotonic()
-        if self._waiting:
-            self.wait_s += now - self._began
-        else:
-            self.run_s += now - self._began
-        self._began = now
+        if self._since is not None:
+            if self._waiting:
+                self.wait_s += now - self._since
+            else:
+                self.run_s += now - self._since
+        turned = bool(waiting) != bool(self._waiting) or running != self._running
+        self._running, self._waiting = running, waiting
+        self._since = now if running or waiting else None
+        if turned and self.changed is not None:
+            self.changed()
 
 
 class Expiry:

@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from queue_client.outcome import Kind, Outcome
@@ -15,6 +14,7 @@ from worker.scoring.clock import RowClock
 from worker.scoring.decoding import Decoder, load_tokenizer
 from worker.scoring.failures import LimitTimeout, failed, failure_of
 from worker.scoring.helpers.pool import HelperPool
+from worker.scoring.limits import LimitBook
 from worker.scoring.request import ScoreRequest
 from worker.scoring.routing import Route, Router, Workshop
 from worker.scoring.rows import Row
@@ -49,6 +49,7 @@ class ScoringEngine:
             decoder=Decoder(tokenizer),
             helpers=HelperPool(size=worker.processes, memory_mb=worker.memory_mb),
             threads=ThreadPool(size=worker.threads),
+            limits=LimitBook(self.settings.redis.url, self.settings.limits),
         )
         self._router = Router(self.settings, self._workshop)
         await self._router.start()
@@ -95,6 +96,7 @@ class ScoringEngine:
             await asyncio.sleep(pause_s)
 
     async def _try(self, row: Row, route: Route, end: float, facts: _Facts) -> Any:
+        assert self._workshop is not None, "start() comes first"
         left_s = end - time.monotonic()
         if left_s <= 0:
             raise ScoreTimeout("its time ran out before it was scored")
@@ -103,9 +105,9 @@ class ScoringEngine:
         began = time.monotonic()
         try:
             if left_s == math.inf:
-                return await route.score(row, Attempt(clock, self._limits()))
+                return await route.score(row, Attempt(clock, self._workshop.limits))
             async with asyncio.timeout(left_s):
-                return await route.score(row, Attempt(clock, self._limits()))
+                return await route.score(row, Attempt(clock, self._workshop.limits))
         except TimeoutError:
             if clock.is_waiting:
                 raise LimitTimeout("its time ran out while it waited for a limit") from None
@@ -113,9 +115,6 @@ class ScoringEngine:
         finally:
             facts.run_s += clock.run_s
             facts.wait_s += max(0.0, time.monotonic() - began - clock.run_s)
-
-    def _limits(self) -> Mapping[str, Any]:
-        return {}
 
     async def close(self) -> None:
         """End helpers, threads and connections."""

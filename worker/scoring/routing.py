@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from queue_client.trajectory import Output, Trajectory
 from worker.rewards import registry as builtins
 from worker.rewards.errors import BadInput
 from worker.scoring import calls
+from worker.scoring.clock import RowClock
 from worker.scoring.decoding import Decoder
 from worker.scoring.functions import load
 from worker.scoring.helpers.pool import HelperPool, Target
-from worker.scoring.managers import Manager, manager_for
+from worker.scoring.limits import LimitBook
+from worker.scoring.managers import Manager, is_foreign, manager_for
 from worker.scoring.results import Verdict
 from worker.scoring.rows import Row
 from worker.scoring.runners import (
@@ -47,7 +50,7 @@ class Rules:
     def of(cls, fields: RewardFields) -> Rules:
         """From the settings."""
         return cls(
-            timeout_s=fields.timeout_s or DEFAULT_TIMEOUT_S,
+            timeout_s=fields.timeout_s or default_timeout_s(fields.function),
             limit_wait_s=fields.limit_wait_s or math.inf,
             budget_s=fields.budget_s or math.inf,
             backoff_s=fields.backoff_s or 1.0,
@@ -63,12 +66,28 @@ class Workshop:
     decoder: Decoder
     helpers: HelperPool
     threads: ThreadPool
+    limits: LimitBook
     targets: dict[str, Target] = field(default_factory=dict)
+    on_close: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    compute_score: Callable[..., Awaitable[Any]] | None = None
 
-    def runner(self, spec: str, executor: str | None, kwargs: Mapping[str, Any]) -> Runner:
-        """Load a function and decide where it runs. Raises SettingsError."""
+    def runner(
+        self,
+        spec: str,
+        executor: str | None,
+        kwargs: Mapping[str, Any],
+        *,
+        limit: str | None = None,
+    ) -> Runner:
+        """Load a function and decide where it runs. Raises SettingsError.
+
+        A function that takes `limit` gets the limit's name, unless its keywords say another.
+        """
         function = load(spec)
         plan = calls.plan(function, kwargs, spec=spec)
+        if limit is not None and plan.takes_limit and "limit" not in kwargs:
+            kwargs = {**kwargs, "limit": limit}
+            plan = calls.plan(function, kwargs, spec=spec)
         chosen = executor or "auto"
         if chosen == "auto" and spec.startswith(builtins.PREFIX):
             belongs = builtins.builtin(spec).executor
@@ -77,6 +96,10 @@ class Workshop:
             chosen = belongs
         if chosen == "auto":
             chosen = "async" if plan.is_async else "thread" if plan.takes_limits else "process"
+        if plan.is_async and plan.takes_limits and chosen != "async":
+            raise SettingsError(
+                f"reward.executor: {spec!r} is async and takes limits, so it cannot be {chosen!r}"
+            )
         if chosen == "thread":
             return ThreadRunner(function, plan, self.threads)
         on_loop = LoopRunner(function, plan)
@@ -86,6 +109,8 @@ class Workshop:
             key=repr((spec, sorted(kwargs.items()))),
             spec=spec,
             kwargs=kwargs,
+            limits=self.limits.settings() if plan.takes_limits else None,
+            redis_url=self.settings.redis.url if plan.takes_limits else "",
             awaits=executor == "process",
         )
         self.targets[target.key] = target
@@ -95,7 +120,10 @@ class Workshop:
         """End what was started."""
         self.threads.close()
         self.decoder.close()
+        for close in self.on_close:
+            await close()
         await self.helpers.close()
+        await self.limits.close()
 
 
 class Route:
@@ -122,6 +150,7 @@ class Router:
         self._built: dict[str, Route] = {}
         self._patterns = [name for name in settings.reward.sources if set(name) & set("*?[")]
         self._default: Route | None = None
+        workshop.compute_score = self._compute_score
 
     async def start(self) -> None:
         """Build what the settings name, so that a wrong name ends the start and not a row."""
@@ -148,6 +177,9 @@ class Router:
                     return self._built[pattern]
         if self._default is not None:
             return self._default
+        return self._builtin(data_source)
+
+    def _builtin(self, data_source: str | None) -> Route:
         try:
             chosen = builtins.route(data_source)
         except BadInput as error:
@@ -157,21 +189,38 @@ class Router:
             ) from None
         name = builtins.PREFIX + chosen.name
         if name not in self._built:
-            fields = self._reward.model_copy(update={"function": name})
+            chosen_for = {"function": name, "functions": None, "weights": None}
+            manager = None if is_foreign(self._reward.manager or "") else self._reward.manager
+            fields = self._reward.model_copy(update={**chosen_for, "manager": manager})
             self._built[name] = self._build(fields)
         return self._built[name]
 
     def _build(self, fields: RewardFields) -> Route:
-        manager = manager_for(fields, self._workshop, self._default_score())
+        manager = manager_for(fields, self._workshop)
         return Route(manager, Rules.of(fields), self._workshop.decoder)
 
-    def _default_score(self) -> Callable[..., Any]:
-        """verl's default function for managers of other makers: routed by data_source."""
+    async def _compute_score(self, **given: Any) -> dict[str, Any]:
+        """verl's default function, for managers of other makers: routed by data_source."""
+        source, text = given.get("data_source"), given["solution_str"]
+        row = Row(
+            Trajectory(
+                outputs=[Output(text=text)],
+                data_source=source,
+                ground_truth=given.get("ground_truth"),
+                extra_info=given.get("extra_info") or {},
+            )
+        )
+        route = self._builtin(source)
+        clock = RowClock(route.rules.timeout_s, route.rules.limit_wait_s)
+        found = await route.score(row, Attempt(clock, self._workshop.limits))
+        return {**found.extra, "score": found.reward}
 
-        async def compute_score(**given: Any) -> Any:
-            raise SettingsError("reward.function: this manager needs one")
 
-        return compute_score
+def default_timeout_s(function: str | None) -> float:
+    """How long a row may run where the settings say nothing: some built-ins know better."""
+    if function is not None and function.startswith(builtins.PREFIX):
+        return builtins.builtin(function).timeout_s or DEFAULT_TIMEOUT_S
+    return DEFAULT_TIMEOUT_S
 
 
 def names_scorer(fields: RewardFields) -> bool:

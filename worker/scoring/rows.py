@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from queue_client.trajectory import Output, TokenIds, Trajectory
@@ -18,13 +19,14 @@ class Row:
     `texts` has one entry an output: the response as text, None where nobody asked for it.
     """
 
-    __slots__ = ("texts", "trajectory")
+    __slots__ = ("added", "texts", "trajectory")
 
     def __init__(self, trajectory: Trajectory) -> None:
         if not trajectory.outputs:
             raise BadInput("outputs: the trajectory has none")
         self.trajectory = trajectory
         self.texts: list[str | None] = [output.text for output in trajectory.outputs]
+        self.added: dict[str, Any] = {}  # what a manager adds to extra_info
 
     @property
     def text(self) -> str:
@@ -42,13 +44,16 @@ class Row:
         """A copy the function may change, with verl's additions."""
         trajectory = self.trajectory
         info: dict[str, Any] = {k: copied(v) for k, v in trajectory.extra_info.items()}
+        if trajectory.extra_fields:
+            info.update(copied(trajectory.extra_fields.get("tool_extra_fields") or {}))
         if trajectory.turn_scores is not None:
-            info.setdefault("turn_scores", list(trajectory.turn_scores))
+            info["turn_scores"] = list(trajectory.turn_scores)
         if trajectory.tool_rewards is not None:
-            info.setdefault("tool_rewards", list(trajectory.tool_rewards))
+            info["tool_rewards"] = list(trajectory.tool_rewards)
         if trajectory.num_turns is not None:
             info["num_turns"] = trajectory.num_turns
-        info.setdefault("rollout_reward_scores", {})
+        info.update(self.added)
+        info["rollout_reward_scores"] = copied(trajectory.extra_fields.get("reward_scores") or {})
         return info
 
     def outputs(self) -> list[Output]:
@@ -57,6 +62,14 @@ class Row:
             Output(o.prompt_ids, o.response_ids, o.response_mask, text, o.position_ids)
             for o, text in zip(self.trajectory.outputs, self.texts, strict=True)
         ]
+
+    def with_texts(self) -> Trajectory:
+        """The trajectory, its texts filled in and the managers' additions with it."""
+        return replace(
+            self.trajectory,
+            outputs=self.outputs(),
+            extra_info={**self.trajectory.extra_info, **self.added},
+        )
 
     def messages(self) -> list[dict[str, Any]]:
         """The chat prompt, a copy; empty if there was none."""

@@ -16,15 +16,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from worker.rewards.errors import RewardFailure, ScoreTimeout
+from worker.rewards.errors import RateLimited, RewardFailure, ScoreTimeout
 from worker.scoring.calls import CallPlan
 from worker.scoring.clock import Expiry, RowClock
 from worker.scoring.failures import LimitTimeout, failure_of, rebuilt
 from worker.scoring.helpers.pool import HelperPool, Target
+from worker.scoring.leases import (
+    AsyncFace,
+    SyncFace,
+    close_pending,
+    close_pending_sync,
+    throttle,
+    throttle_sync,
+)
+from worker.scoring.limits import CallLimits, LimitBook, Settling
 from worker.scoring.results import Verdict, verdict
 from worker.scoring.rows import Row
 from worker.scoring.threads import Raised, ThreadPool
@@ -41,7 +50,7 @@ class Attempt:
     """One try at a row: its clocks, and the limits it may ask."""
 
     clock: RowClock
-    limits: Mapping[str, Any]
+    limits: LimitBook
 
 
 class Runner(Protocol):
@@ -66,15 +75,16 @@ class LoopRunner:
 
     def __init__(self, function: Callable[..., Any], plan: CallPlan) -> None:
         self.plan, self._function = plan, function
+        self._settling = Settling()
 
     async def run(self, row: Row, attempt: Attempt) -> Verdict:
         """Call, await what it returns if that can be awaited, read the result."""
         arguments = self.plan.arguments(row)
-        if self.plan.takes_limits:
-            arguments["limits"] = attempt.limits
         clock = attempt.clock
         clock.start()
         try:
+            if self.plan.takes_limits:
+                return await self._with_limits(arguments, attempt)
             value = self._function(**arguments)
             if inspect.isawaitable(value):
                 value = await supervised(value, clock)
@@ -85,6 +95,22 @@ class LoopRunner:
             raise failure_of(error) from error
         finally:
             clock.stop()
+
+    async def _with_limits(self, arguments: dict[str, Any], attempt: Attempt) -> Verdict:
+        call = CallLimits(attempt.limits, attempt.clock, self._settling, AsyncFace)
+        found: Verdict | None = None
+        try:
+            value = self._function(**arguments, limits=call)
+            if inspect.isawaitable(value):
+                value = await supervised(value, attempt.clock)
+            found = verdict(self.plan.result(value))
+            call.learn(found.usage)
+        except RateLimited as error:
+            await throttle(call, error)
+            raise
+        finally:
+            await close_pending(call, found.usage if found is not None else None)
+        return found
 
 
 async def supervised(awaitable: Any, clock: RowClock) -> Any:
@@ -167,15 +193,17 @@ class ThreadRunner:
 
     def __init__(self, function: Callable[..., Any], plan: CallPlan, threads: ThreadPool) -> None:
         self.plan, self._function, self._threads = plan, function, threads
+        self._settling = Settling()
 
     async def run(self, row: Row, attempt: Attempt) -> Verdict:
         """Call in a thread; what can be awaited after all is awaited on the loop."""
         arguments = self.plan.arguments(row)
-        if self.plan.takes_limits:
-            arguments["limits"] = attempt.limits
         clock = attempt.clock
+        limits = CallLimits(attempt.limits, clock, self._settling, SyncFace)
         try:
-            value = await self._threads.run(lambda: self._call(arguments), clock)
+            value = await self._threads.run(lambda: self._call(arguments, limits), clock)
+            if isinstance(value, Verdict):
+                return value
             if inspect.isawaitable(value):
                 clock.start()
                 value = await supervised(value, clock)
@@ -189,12 +217,32 @@ class ThreadRunner:
         except BaseException as error:
             raise failure_of(error) from error
         finally:
+            limits.over = True
             clock.stop()
 
-    def _call(self, arguments: dict[str, Any]) -> Any:
+    def _call(self, arguments: dict[str, Any], limits: CallLimits) -> Any:
+        """In the thread."""
         if self.plan.is_async:
             return asyncio.run(self._function(**arguments))
+        if self.plan.takes_limits:
+            return called_with_limits(self._function, arguments, self.plan, limits)
         return self._function(**arguments)
+
+
+def called_with_limits(
+    function: Callable[..., Any], arguments: dict[str, Any], plan: CallPlan, call: CallLimits
+) -> Verdict:
+    """Call a sync function with its limits; settle and release what it left open."""
+    found: Verdict | None = None
+    try:
+        found = verdict(plan.result(function(**arguments, limits=call)))
+        call.learn(found.usage)
+    except RateLimited as error:
+        throttle_sync(call, error)
+        raise
+    finally:
+        close_pending_sync(call, found.usage if found is not None else None)
+    return found
 
 
 class HelperRunner:

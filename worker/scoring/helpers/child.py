@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import math
 import os
 import resource
 import signal
@@ -27,10 +28,12 @@ TELLS_MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A function in this process, ready to run."""
+    """A function in this process, ready to run; `limits` is None if it takes none."""
 
     function: Any
     plan: Any
+    limits: Any
+    settling: Any
 
 
 def serve(channel: socket.socket, *, memory_mb: int, path: list[str]) -> None:
@@ -54,11 +57,17 @@ def serve(channel: socket.socket, *, memory_mb: int, path: list[str]) -> None:
 def _load(functions: dict[str, Loaded], message: Mapping[str, Any]) -> dict[str, Any]:
     from worker.scoring import calls
     from worker.scoring.functions import load
+    from worker.scoring.limits import LimitBook, Settling
+    from worker.settings import LimitSettings
 
     try:
         function = load(message["spec"])
         plan = calls.plan(function, message["kwargs"], spec=message["spec"])
-        functions[message["key"]] = Loaded(function, plan)
+        limits = None
+        if plan.takes_limits:
+            given = {n: LimitSettings(**each) for n, each in (message["limits"] or {}).items()}
+            limits = LimitBook(message["redis_url"], given)
+        functions[message["key"]] = Loaded(function, plan, limits, Settling())
     except BaseException as error:
         return described(error)
     return {"ok": True}
@@ -68,6 +77,8 @@ def _run(loaded: Loaded, message: Mapping[str, Any], channel: socket.socket) -> 
     from worker.scoring.results import verdict
 
     try:
+        if loaded.limits is not None:
+            return _run_with_limits(loaded, message, channel)
         value = loaded.function(**message["arguments"])
         if inspect.isawaitable(value):
             if not message["awaits"]:
@@ -78,7 +89,37 @@ def _run(loaded: Loaded, message: Mapping[str, Any], channel: socket.socket) -> 
         found = verdict(loaded.plan.result(value))
     except BaseException as error:
         return described(error)
+    return _reply(found)
+
+
+def _reply(found: Any) -> dict[str, Any]:
     return {"reward": found.reward, "extra": found.extra, "usage": found.usage}
+
+
+def _run_with_limits(
+    loaded: Loaded, message: Mapping[str, Any], channel: socket.socket
+) -> dict[str, Any]:
+    """Run with the limits' sync face; the worker stops the row's clock while we wait."""
+    from worker.scoring.clock import RowClock
+    from worker.scoring.leases import SyncFace
+    from worker.scoring.limits import CallLimits
+    from worker.scoring.runners import called_with_limits
+
+    clock = RowClock(math.inf, math.inf if message["wait_s"] is None else message["wait_s"])
+    clock.start()
+    waits = [False]
+
+    def tell() -> None:
+        if clock.is_waiting != waits[0]:
+            waits[0] = clock.is_waiting
+            channel.sendall(frames.pack({"clock": "wait" if waits[0] else "run"}))
+
+    clock.changed = tell
+    call = CallLimits(loaded.limits, clock, loaded.settling, SyncFace)
+    try:
+        return _reply(called_with_limits(loaded.function, message["arguments"], loaded.plan, call))
+    finally:
+        clock.changed = None
 
 
 async def _awaited(value: Any) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import signal
 from collections import deque
 from collections.abc import Mapping
@@ -60,7 +61,7 @@ class HelperPool:
         """
         message = frames.pack(
             {"op": "run", "key": target.key, "awaits": target.awaits, "arguments": dict(arguments),
-             "wait_s": clock.wait_left_s()}
+             "wait_s": None if clock.wait_left_s() == math.inf else clock.wait_left_s()}
         )  # fmt: skip
         await self._take_place()
         helper = None
