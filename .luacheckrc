@@ -1,0 +1,27 @@
+-- Redis runs these with Lua 5.1 and three globals.
+std = "lua51"
+read_globals = { "redis", "KEYS", "ARGV", "cjson" }
+max_line_length = 120
+
+-- A verb of the limiter is checked apart from the fragments that it includes, which see its locals.
+-- The whole text that Redis gets is checked by tests/unit/limiter/test_limiter_scripts.py.
+local keys = { "key_state", "key_leases", "key_calls", "key_queue", "key_owners", "key_settings",
+  "key_history" }
+local shared = { "time", "clock_ms", "core", "S", "floor", "max", "min", "ceil", "format", "UNIT",
+  "DEBT", "SENTINEL", "DONE", "LOST", "REMEMBERED_MS", "REMEMBERED_MAX", "HOUSE_MS", "MARGIN_MS",
+  "HISTORY_MS", "text", "SILENT_MS", "HANDOFFS_MAX", "DROPS_MAX", "MAIL_MS", "handed", "head_id",
+  "head_wait" }
+local function both(first, second)
+  local all = {}
+  for _, list in ipairs({ first, second }) do
+    for _, name in ipairs(list) do
+      all[#all + 1] = name
+    end
+  end
+  return all
+end
+local fragment = { globals = both(keys, shared), ignore = { "211", "231", "241" } }
+for _, name in ipairs({ "_time", "_state", "_buckets", "_leases", "_queue", "_acquire", "_release" }) do
+  files["lua/" .. name .. ".lua"] = fragment
+end
+files["lua/limit_*.lua"] = { globals = shared, ignore = { "211", "311" } }
