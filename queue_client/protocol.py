@@ -62,13 +62,13 @@ and expiring with it: `host`, `pid`, `version`, `queues` (comma separated), `con
 `functions` (JSON object: name -> sha256 of its source, or "error: …"), `limits` (JSON list).
 
 **Counters** of a queue, for metrics, are in the HASH `stats_key(queue)`, field
-`{source}|{status}|{what}`: `source` is the data source (at most 64 characters, "-" for none, "other"
-past some 200 sources), `status` is "scored" or the kind of a failure, `what` is one of `rows`,
-`reward` (sum), `wait_ms`, `run_ms`, `tokens` (response tokens), and for histograms `wait_le_{bound}`,
-`run_le_{bound}` (TIME_BOUNDS_S) and `reward_le_{bound}` (REWARD_BOUNDS, rows with a reward): a row
-counts under the smallest bound that holds its value, else under "inf"; bounds as `:g` writes them.
-They are written with the outcomes they count, each row once; a job that ends as a whole counts its
-rows without an outcome as `-|{kind}|rows`.
+`{source}|{status}|{what}`: `source` is the data source (at most 64 characters, "-" for none,
+"other" past some 200 sources), `status` is "scored" or the kind of a failure, `what` is one of
+`rows`, `reward` (sum), `wait_ms`, `run_ms`, `tokens` (response tokens), and for histograms
+`wait_le_{bound}`, `run_le_{bound}` (TIME_BOUNDS_S) and `reward_le_{bound}` (REWARD_BOUNDS, rows
+with a reward): a row counts under the smallest bound that holds its value, else under "inf"; bounds
+as `:g` writes them. They are written with the outcomes they count, each row once; a job that ends
+as a whole counts its rows without an outcome as `-|{kind}|rows`.
 
 **A ping** is a row whose `data_source` is PING_SOURCE: it is answered with `Outcome.scored(0.0)` by
 the worker itself and no reward function sees it.

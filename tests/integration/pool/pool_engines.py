@@ -32,7 +32,8 @@ class SteeredEngine:
         if self.log is not None:
             os.write(self.log, f"{trajectory.uid} {request.attempt} {os.getpid()}\n".encode())
         began = time.monotonic()
-        await getattr(self, "_" + info.get("do", "score"))(info)
+        is_spared = info.get("only_first") and request.attempt > 1
+        await getattr(self, "_" + ("score" if is_spared else info.get("do", "score")))(info)
         if info.get("fail"):
             return Outcome.failed(Kind(info["fail"]), "told to fail")
         return Outcome.scored(
