@@ -1,0 +1,193 @@
+"""Maths and regular expressions without end cost their own row, wherever they run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import redis
+from judge_stub import JudgeStub, refusal, verdict
+from rq import Queue, Worker
+
+from queue_client import Kind, Outcome, Output, Trajectory
+from worker.rewards.math_verifier import compute_score
+from worker.scoring.engine import ScoreRequest, ScoringEngine
+from worker.settings import settings_from
+
+THIRD = {
+    "data_source": None,
+    "solution_str": "\\boxed{\\frac{1}{3}}",
+    "ground_truth": "\\frac{1}{3}",
+}
+ENDLESS = [
+    "\\boxed{9^{9^{9^{9}}}}",
+    "\\boxed{(10^8)!}",
+    "\\boxed{\\binom{10^7}{5\\cdot 10^6}}",
+    "\\boxed{\\prod_{k=1}^{10^6} k}",
+]
+
+
+@asynccontextmanager
+async def engine(**tree: Any) -> AsyncIterator[Callable[..., Any]]:
+    """A scoring engine; yields a function that scores one response."""
+    running = ScoringEngine(settings_from(tree))
+    await running.start()
+
+    async def score(response: str, truth: str = "4", source: str | None = None) -> Outcome:
+        row = Trajectory([Output(text=response)], data_source=source, ground_truth=truth)
+        return await running.score(ScoreRequest(row))
+
+    try:
+        yield score
+    finally:
+        await running.close()
+
+
+def test_a_fraction_is_verified_in_the_main_thread() -> None:
+    assert compute_score(**THIRD)["score"] == 1.0
+
+
+def test_a_fraction_is_verified_in_another_thread() -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(compute_score(**THIRD)))
+
+    thread.start()
+    thread.join()
+
+    assert found[0]["score"] == 1.0
+
+
+async def test_a_fraction_is_verified_in_the_loops_executor() -> None:
+    found = await asyncio.to_thread(compute_score, **THIRD)
+
+    assert found["score"] == 1.0
+
+
+def test_a_fraction_is_verified_in_a_plain_rq_work_horse(
+    redis_url: str, connection: redis.Redis
+) -> None:
+    job = Queue("plain", connection=connection).enqueue(
+        "worker.rewards.math_verifier.compute_score", kwargs=THIRD, job_timeout=60, result_ttl=60
+    )
+
+    command = [sys.executable, "-m", "rq.cli", "worker", "-u", redis_url, "--burst", "plain"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+    assert job.return_value()["score"] == 1.0
+    assert Worker.count(connection=connection) == 0
+
+
+async def test_a_fraction_is_verified_by_the_engine() -> None:
+    async with engine() as score:
+        outcome = await score(THIRD["solution_str"], THIRD["ground_truth"])
+
+    assert (outcome.reward, outcome.extra["pred"]) == (1.0, "\\frac{1}{3}")
+
+
+async def test_maths_without_end_costs_its_own_rows_only() -> None:
+    async with engine(reward={"timeout_s": 8}, worker={"processes": 4}) as score:
+        responses = [f"\\boxed{{{n}}}" for n in range(28)] + ENDLESS
+
+        outcomes = await asyncio.gather(*(score(each, "7") for each in responses))
+        again = await asyncio.gather(*(score(each, "7") for each in responses[:28]))
+
+    assert [each.reward for each in outcomes[:28]] == [float(n == 7) for n in range(28)]
+    assert [each.kind for each in outcomes[28:]] == [Kind.TIMEOUT] * 4
+    assert [each.reward for each in again] == [float(n == 7) for n in range(28)]
+    assert not [each for each in psutil.Process().children(recursive=True) if _scores(each)]
+
+
+def _scores(process: psutil.Process) -> bool:
+    try:
+        return "nursery" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+async def test_a_regular_expression_without_end_costs_its_row_and_no_heartbeat(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "endless_regex.py"
+    path.write_text(
+        "import re\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    return float(re.search('(a+)+$', solution_str) is not None)\n"
+    )
+    beats: list[float] = []
+
+    async def heart() -> None:
+        while True:
+            beats.append(time.monotonic())
+            await asyncio.sleep(0.05)
+
+    tree = {"function": f"{path}:compute_score", "timeout_s": 2}
+    async with engine(reward=tree) as score:
+        beating = asyncio.create_task(heart())
+        bad, *good = await asyncio.gather(score("a" * 40 + "b"), *(score("aaa") for _ in range(20)))
+        beating.cancel()
+
+    assert bad.kind == Kind.TIMEOUT
+    assert [each.reward for each in good] == [1.0] * 20
+    assert len(beats) >= 10
+
+
+@pytest.mark.parametrize("status", [503, 401])
+async def test_a_judge_that_is_down_fails_rows_and_scores_none(
+    judge: JudgeStub, status: int
+) -> None:
+    judge.answers(refusal(status))
+    kwargs = {"base_url": judge.url, "model": "m"}
+    source = {"function": "builtin:judge", "kwargs": kwargs, "backoff_s": 0.01}
+    async with engine(reward={"sources": {"essay": source}}) as score:
+        down = await asyncio.gather(*(score(f"wrong {n}", source="essay") for n in range(20)))
+        asked = len(judge.requests)
+        judge.answers(verdict(0.0))
+        back = await asyncio.gather(*(score(f"wrong {n}", source="essay") for n in range(20)))
+
+    assert {(each.kind, each.reward) for each in down} == {(Kind.UPSTREAM_ERROR, None)}
+    assert {each.retryable for each in down} == {status == 503}
+    assert asked == (20 * 3 if status == 503 else 20)
+    assert {each.reward for each in back} == {0.0}
+
+
+async def test_an_unreadable_judge_fails_the_row_as_unparseable(judge: JudgeStub) -> None:
+    judge.answers(refusal(200, {"choices": [{"message": {"content": "A fine answer: 1"}}]}))
+    kwargs = {"endpoints": [judge.url], "model": "m"}
+    async with engine(reward={"function": "builtin:judge", "kwargs": kwargs}) as score:
+        outcome = await score("four")
+
+    assert (outcome.kind, outcome.reward) == (Kind.UNPARSEABLE, None)
+    assert len(judge.requests) == 2
+
+
+async def test_an_unknown_source_fails_its_row_and_says_which_there_are() -> None:
+    async with engine() as score:
+        outcome, other = await asyncio.gather(
+            score("#### 4", source="openai/gsm9k"), score("#### 4", source="openai/gsm8k")
+        )
+
+    assert outcome.kind == Kind.BAD_INPUT
+    assert "openai/gsm8k" in outcome.message
+    assert other.reward == 1.0
+
+
+async def test_rollouts_of_a_maths_run_get_the_verdicts_of_the_library(data: Path) -> None:
+    lines = (data / "math_rollouts.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+
+    async with engine() as score:
+        outcomes = await asyncio.gather(
+            *(score(row["response"], row["ground_truth"]) for row in rows)
+        )
+
+    assert [each.reward for each in outcomes] == [row["library_reward"] for row in rows]
