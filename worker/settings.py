@@ -12,7 +12,8 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -60,12 +61,17 @@ class LimitSettings(_Section):
 
 
 class PartSettings(_Section):
-    """One function of a weighted combination."""
+    """One function of a weighted combination; a bare text is the function."""
 
     function: str = Field(description="file.py:name, package.module:name or builtin:name")
     weight: float = Field(1.0, allow_inf_nan=False, description="its share in the sum")
     executor: Executor | None = Field(None, description="where this function runs")
     kwargs: dict[str, Any] = Field(default_factory=dict, description="its own keyword arguments")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, given: Any) -> Any:
+        return {"function": given} if isinstance(given, str) else given
 
 
 class ModelSettings(_Section):
@@ -96,7 +102,7 @@ class RewardFields(_Section):
         None,
         description="file.py:name, package.module:name or builtin:name; absent: by data_source",
     )
-    functions: dict[str, str | PartSettings] | None = Field(
+    functions: dict[str, PartSettings] | None = Field(
         None, description="several functions by name; the reward is their weighted sum"
     )
     weights: dict[str, float] | None = Field(
@@ -174,6 +180,9 @@ def _settle_names(given: Any) -> Any:
         if ours in settled:
             raise ValueError(f"{ours} and {other} say the same thing twice: keep one")
         settled[ours] = value
+    tokens = settled.get("tokens")
+    if isinstance(tokens, str) and tokens.strip().isdigit():  # a number from the environment
+        settled["tokens"] = int(tokens)
     return settled
 
 
@@ -288,6 +297,8 @@ def _known(path: tuple[int | str, ...]) -> list[str]:
         inner = model.model_fields[part].annotation if part in model.model_fields else None
         if inner is None:
             continue  # a name the user chose: the model stays that of the mapping's values
+        if get_origin(inner) is UnionType:
+            inner = next(each for each in get_args(inner) if each is not NoneType)
         if getattr(inner, "__origin__", None) is dict:
             inner = get_args(inner)[1]
         model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model

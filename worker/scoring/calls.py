@@ -59,6 +59,7 @@ _MANY: dict[str, Callable[[Row], Any]] = {
 }
 _TEXTS = ("solution_str", "solution_strs", "completions", "queries", "completion", "outputs")
 _VERL = ("data_source", "solution_str", "ground_truth", "extra_info")
+_LISTS = {"solution_strs", "completions", "queries"}
 _COLUMNS = {"completions", "completion", "queries"}
 
 
@@ -115,40 +116,25 @@ def _single(value: Any) -> Any:
 
 def plan(function: Callable[..., Any], kwargs: Mapping[str, Any], *, spec: str) -> CallPlan:
     """Read the signature. Raises SettingsError for a function that cannot be called."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []  # written in C: verl's keywords, and it decides
+    parameters = _parameters(function, spec)
+    has_rest = not parameters or any(each.kind is each.VAR_KEYWORD for each in parameters)
     names = [each.name for each in parameters if each.kind in _BY_KEYWORD]
-    has_rest = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    if not parameters or (has_rest and not set(names) & set(_TEXTS)):
-        names = [*dict.fromkeys([*_VERL, *names])]
+    if has_rest and ("solution_str" in names or not set(names) & set(_TEXTS)):
+        names = [*dict.fromkeys([*names, *_VERL])]  # verl passes all four, whichever it names
     _check_names(names, spec)
-    in_lists = bool({"solution_strs", "completions", "queries"} & set(names))
+    in_lists = bool(_LISTS & set(names))
     offered = _MANY if in_lists else _ONE
-    if has_rest and "solution_str" in names:  # verl passes all four, whichever it names
-        names = [*dict.fromkeys([*names, *_VERL])]
-    from_columns = bool(_COLUMNS & set(names))
-    settled = _settled(function)
     wanted = {n: offered[n] for n in names if n in offered and n not in kwargs}
-    columns = []
-    for each in parameters:
-        known = each.name in wanted or each.name in kwargs or each.name == "limits"
-        if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
-            raise SettingsError(f"reward.function: {spec!r}: {each.name!r} is positional only")
-        if each.kind not in _BY_KEYWORD or known or each.name in settled:
-            continue
-        if from_columns:
-            columns += [each.name] if each.default is each.empty else []
-        elif each.default is each.empty:
-            raise SettingsError(
-                f"reward.function: {spec!r} needs {each.name!r}, which no row has and "
-                f"reward.kwargs does not give"
-            )
-    if not has_rest and (spare := [name for name in kwargs if name not in names]):
-        near = difflib.get_close_matches(spare[0], names, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"reward.kwargs.{spare[0]}: {spec!r} takes no such argument{hint}")
+    settled = {*wanted, *kwargs, *_given_by_partial(function), "limits"}
+    columns = [each.name for each in parameters if _is_open(each) and each.name not in settled]
+    from_columns = bool(_COLUMNS & set(names))
+    if columns and not from_columns:
+        raise SettingsError(
+            f"reward.function: {spec!r} needs {columns[0]!r}, which no row has and reward.kwargs "
+            f"does not give"
+        )
+    if not has_rest:
+        _check_kwargs(names, kwargs, spec)
     return CallPlan(
         wanted=tuple(wanted.items()),
         constants=dict(kwargs),
@@ -165,6 +151,30 @@ def plan(function: Callable[..., Any], kwargs: Mapping[str, Any], *, spec: str) 
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+def _parameters(function: Callable[..., Any], spec: str) -> list[inspect.Parameter]:
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []  # written in C: verl's keywords, and it decides
+    for each in found:
+        if each.kind is each.POSITIONAL_ONLY and each.default is each.empty:
+            raise SettingsError(f"reward.function: {spec!r}: {each.name!r} is positional only")
+    return found
+
+
+def _is_open(parameter: inspect.Parameter) -> bool:
+    """Whether a call must give it."""
+    return parameter.kind in _BY_KEYWORD and parameter.default is parameter.empty
+
+
+def _check_kwargs(names: list[str], kwargs: Mapping[str, Any], spec: str) -> None:
+    for name in kwargs:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise SettingsError(f"reward.kwargs.{name}: {spec!r} takes no such argument{hint}")
+
+
 def _check_names(names: list[str], spec: str) -> None:
     if not set(names) & set(_TEXTS):
         raise SettingsError(
@@ -172,6 +182,6 @@ def _check_names(names: list[str], spec: str) -> None:
         )
 
 
-def _settled(function: Any) -> set[str]:
+def _given_by_partial(function: Any) -> set[str]:
     """Names that a partial has given already."""
     return set(function.keywords) if isinstance(function, functools.partial) else set()

@@ -12,7 +12,7 @@ from worker.scoring.clock import RowClock
 from worker.scoring.results import Verdict
 from worker.scoring.rows import Row
 from worker.scoring.runners import Attempt, Runner
-from worker.settings import PartSettings, RewardFields, SettingsError
+from worker.settings import RewardFields, SettingsError
 
 if TYPE_CHECKING:
     from worker.scoring.routing import Workshop
@@ -134,8 +134,7 @@ def _combination(
     if spare := sorted(set(weights) - set(fields.functions)):
         raise SettingsError(f"reward.weights.{spare[0]}: there is no such function")
     parts = []
-    for name, given in fields.functions.items():
-        part = PartSettings(function=given) if isinstance(given, str) else given
+    for name, part in fields.functions.items():
         if name in weights and "weight" in part.model_fields_set:
             raise SettingsError(f"reward.weights.{name}: functions.{name}.weight is set too")
         runner = workshop.runner(
