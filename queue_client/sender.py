@@ -172,7 +172,7 @@ class Sender:
         pipeline = self._client.pipeline(transaction=False)
         pipeline.set(producer_key(self._link.producer), "1", ex=PRODUCER_TTL_S)
         pipeline.expire(self._link.reply_key, REPLY_TTL_S)
-        pipeline.xtrim(self._link.reply_key, minid=self._link.reader.last)
+        pipeline.xtrim(self._link.reply_key, minid=self._link.reader.last, approximate=False)
         pipeline.execute(raise_on_error=False)
 
     def _bearing(self, step: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,10 @@ Score = Callable[[Trajectory], Outcome]
 def length(trajectory: Trajectory) -> Outcome:
     """The length of the last output's text."""
     return Outcome.scored(float(len(trajectory.outputs[-1].text or "")), uid=trajectory.uid)
+
+
+class Died(Exception):
+    """Raised by a score function: the consumer stops where it is, as if it were killed."""
 
 
 class Consumer:
@@ -64,6 +69,8 @@ class Consumer:
                 popped: Any = self._client.blpop(keys, 0.2)
                 if popped:
                     self.work(popped[1].decode())
+            except Died:
+                return
             except redis.RedisError:
                 self._stop.wait(0.1)
 
@@ -109,3 +116,11 @@ def rows(count: int, *, prefix: str = "") -> list[Trajectory]:
     return [
         Trajectory(outputs=[Output(text="x" * row)], uid=f"{prefix}{row}") for row in range(count)
     ]
+
+
+def until(holds: Callable[[], object], *, timeout_s: float = 30) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end, "it never held"
+        time.sleep(0.005)

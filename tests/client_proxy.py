@@ -27,6 +27,10 @@ class Proxy:
         """What a client connects to."""
         return f"redis://127.0.0.1:{self.port}/0"
 
+    def turn_to(self, port: int) -> None:
+        """Forward new connections to another server."""
+        self._target = ("127.0.0.1", port)
+
     def cut(self) -> None:
         """End every connection."""
         for one in list(self._sockets):

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import redis
-from client_consumer import Consumer, rows
+from client_consumer import Consumer, rows, until
 
 from queue_client import (
     ClientClosed,
@@ -106,14 +106,12 @@ async def test_leaving_as_completed_early_takes_the_rest_back(redis_url, connect
     with RewardClient(redis_url) as client:
         stream = client.as_completed(rows(64), timeout_s=60)
         waiting = asyncio.ensure_future(anext(stream))
-        while connection.llen(queue_key("rewards")) < 2:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: connection.llen(queue_key("rewards")) == 2)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await stream.aclose()
-        while connection.llen(queue_key("rewards")):
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: not connection.llen(queue_key("rewards")))
         assert client.in_flight == 0
 
 
@@ -153,8 +151,7 @@ def test_threads_and_loops_share_a_client_and_get_only_their_own(consumer, clien
 def test_thousands_of_futures_take_two_connections(redis_url, connection):
     with RewardClient(redis_url) as client:
         client.submit(rows(2000))
-        while connection.llen(queue_key("rewards")) < 63:
-            pass
+        until(lambda: connection.llen(queue_key("rewards")) == 63)
         names = [found["name"] for found in connection.client_list()]
         ours = sorted(name for name in names if name.startswith("rewardpool-"))
         assert ours == ["rewardpool-replies", "rewardpool-submit"]
@@ -172,8 +169,7 @@ def test_a_call_names_its_queue_and_workers_choose_the_order(redis_url, connecti
     with RewardClient(redis_url) as client:
         slow = client.submit(rows(2, prefix="slow"), queue="later")
         quick = client.submit(rows(2, prefix="quick"), queue="sooner")
-        while not (connection.llen(queue_key("later")) and connection.llen(queue_key("sooner"))):
-            pass
+        until(lambda: connection.llen(queue_key("later")) and connection.llen(queue_key("sooner")))
         with Consumer(redis_url, queues=("sooner", "later")) as consumer:
             concurrent.futures.wait([*slow, *quick], timeout=60)
         assert consumer.scored == ["quick0", "quick1", "slow0", "slow1"]
@@ -204,8 +200,7 @@ def test_closing_ends_pending_calls_and_the_sign_of_life(redis_url, connection):
     client = RewardClient(redis_url)
     [future] = client.submit(rows(1))
     producer = client._tie.get().producer
-    while not connection.exists(producer_key(producer)):
-        pass
+    until(lambda: connection.exists(producer_key(producer)))
     client.close()
     with pytest.raises(ClientClosed):
         future.result(0)
@@ -233,8 +228,7 @@ def test_dropped_clients_keep_their_futures_and_end_their_threads(consumer, redi
 def test_every_key_of_a_call_expires_and_rq_sees_the_job(redis_url, connection: redis.Redis):
     with RewardClient(redis_url) as client:
         client.submit(rows(3), timeout_s=100)
-        while not connection.llen(queue_key("rewards")):
-            pass
+        until(lambda: connection.llen(queue_key("rewards")))
         [job_id] = [found.decode() for found in connection.lrange(queue_key("rewards"), 0, -1)]
         assert 600 < connection.ttl(job_key(job_id)) <= 100 + 1 + 600 + 60
         assert 600 < connection.ttl(payload_key(job_id)) <= 100 + 1 + 600
@@ -244,8 +238,7 @@ def test_every_key_of_a_call_expires_and_rq_sees_the_job(redis_url, connection: 
 def test_a_tool_call_is_a_job_of_its_own(redis_url, connection):
     with RewardClient(redis_url) as client:
         future = client.call_tool("search", {"query": "x"}, timeout_s=30)
-        while not connection.llen(queue_key("rewards")):
-            pass
+        until(lambda: connection.llen(queue_key("rewards")))
         job_id = connection.lpop(queue_key("rewards")).decode()
         from queue_client.protocol import decode_tool_call
 
