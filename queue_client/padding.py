@@ -9,10 +9,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from queue_client.errors import BadTrajectory
+
 Layout = Literal["left", "right", "joined"]
 PositionFill = Literal["zero", "last", "next"]
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 POSITION_FILLS: tuple[str, ...] = get_args(PositionFill)
+#: No tensor larger than this is built: one long row among very many short ones.
+MAX_ELEMENTS = 1 << 28
 TENSORS = (
     "prompts",
     "responses",
@@ -76,7 +80,14 @@ class Row:
 
 
 def build(name: str, rows: Sequence[Row], padding: Padding) -> NDArray[Any]:
-    """Return one padded tensor [B, P], [B, R], [B, width] or (positions) [B, k, width]."""
+    """Return one padded tensor [B, P], [B, R], [B, width] or (positions) [B, k, width].
+
+    Raises BadTrajectory where it would have more than MAX_ELEMENTS elements.
+    """
+    axes = max((_axes(row.positions) for row in rows), default=0) if name == "position_ids" else 1
+    elements = len(rows) * padding.width * max(axes, 1)
+    if elements > MAX_ELEMENTS:
+        raise BadTrajectory(f"{name} would have {elements} elements, at most {MAX_ELEMENTS}")
     return _BUILDERS[name](rows, padding)
 
 

@@ -11,7 +11,7 @@ from queue_client.batch import TrajectoryBatch
 from queue_client.errors import BadTrajectory, WireError
 from queue_client.padding import LAYOUTS, POSITION_FILLS, TENSORS, Padding
 from queue_client.trajectory import Output, Trajectory
-from queue_client.wire_document import pack, pack_message, unpack, unpack_message
+from queue_client.wire_document import MAX_BYTES, pack, pack_message, unpack, unpack_message
 from queue_client.wire_fields import pack_fields, unpack_fields
 from queue_client.wire_masks import pack_masks, pack_positions, unpack_masks, unpack_positions
 from queue_client.wire_numbers import (
@@ -27,8 +27,9 @@ from queue_client.wire_outcome import (
     encode_outcomes,
 )
 from queue_client.wire_rows import MAX_ROW_TOKENS, pack_rows, unpack_rows
+from queue_client.wire_tool import decode_tool_call, encode_tool_call
 
-MAX_TRAJECTORIES = 1 << 18
+MAX_TRAJECTORIES = 1 << 16
 MAX_ROWS = 1 << 18
 _KEYS = frozenset(
     {
@@ -52,7 +53,7 @@ def encode_batch(batch: TrajectoryBatch) -> bytes:
     if len(trajectories) > MAX_TRAJECTORIES or len(outputs) > MAX_ROWS:
         raise BadTrajectory(
             f"batch has {len(trajectories)} trajectories and {len(outputs)} outputs, "
-            f"at most {MAX_TRAJECTORIES} travel together"
+            f"at most {MAX_TRAJECTORIES} and {MAX_ROWS} travel together"
         )
     body: dict[str, Any] = {"trajectories": len(trajectories)}
     counts = [len(one.outputs) for one in trajectories]
@@ -77,9 +78,12 @@ def encode_batch(batch: TrajectoryBatch) -> bytes:
     return pack_message("batch", body)
 
 
-def decode_batch(data: bytes) -> TrajectoryBatch:
-    """Return the batch; raises WireError that names what is wrong, in bounded time and memory."""
-    parts = unpack_message(data, "batch")
+def decode_batch(data: bytes, *, max_bytes: int = MAX_BYTES) -> TrajectoryBatch:
+    """Return the batch; raises WireError that names what is wrong, in bounded time and memory.
+
+    Payloads longer than `max_bytes` are not looked at.
+    """
+    parts = unpack_message(data, "batch", max_bytes=max_bytes)
     body = parts[0] if len(parts) == 1 else None
     if type(body) is not dict:
         raise WireError("batch message has no map as its body")
@@ -245,7 +249,9 @@ __all__ = [
     "decode_batch",
     "decode_outcome",
     "decode_outcomes",
+    "decode_tool_call",
     "encode_batch",
     "encode_outcome",
     "encode_outcomes",
+    "encode_tool_call",
 ]

@@ -14,7 +14,11 @@ from queue_client.errors import WireError
 from queue_client.plain import simplify
 
 VERSION = 1
-MAX_BYTES = 1 << 30
+#: Longer payloads are not read unless the caller allows more.
+MAX_BYTES = 1 << 28
+#: Up to this size nobody counts what a payload holds: a map of one byte takes 72 bytes of memory.
+SMALL_BYTES = 1 << 20
+MAX_CONTAINERS = 1 << 20
 _BIG_INT = 1
 _MAX_INT_BYTES = 4096
 
@@ -41,6 +45,7 @@ def unpack(data: bytes | memoryview, *, max_bytes: int = MAX_BYTES) -> Any:
             ext_hook=_extension,
             timestamp=1,
             unicode_errors="surrogatepass",
+            **_counting(len(data)),
         )
     except WireError:
         raise
@@ -78,6 +83,22 @@ def _walk(data: bytes | memoryview, max_bytes: int) -> None:
     walker.skip()
     if walker.tell() != len(data):
         raise WireError(f"payload has {len(data) - walker.tell()} surplus bytes")
+
+
+def _counting(size: int) -> dict[str, Any]:
+    """Return hooks that refuse a large payload of countless tiny lists and maps."""
+    if size <= SMALL_BYTES:
+        return {}
+    left = MAX_CONTAINERS + size // 16
+
+    def count(built: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise WireError(f"payload of {size} bytes holds too many lists and maps")
+        return built
+
+    return {"list_hook": count, "object_hook": count}
 
 
 def _default(value: Any) -> Any:
