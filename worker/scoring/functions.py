@@ -16,6 +16,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+from worker.rewards.errors import BadInput
 from worker.rewards.registry import PREFIX as BUILTIN
 from worker.rewards.registry import builtin
 from worker.settings import SettingsError
@@ -27,7 +28,10 @@ def load(spec: str, *, what: str = "function") -> Any:
     `package.module.name` without a colon is read as `package.module:name`.
     """
     if spec.startswith(BUILTIN):
-        return builtin(spec).load()
+        try:
+            return builtin(spec).load()
+        except (BadInput, ImportError) as error:
+            raise SettingsError(f"reward.{what}: {spec!r}: {error}") from error
     place, colon, name = spec.rpartition(":")
     if not colon:
         place, _, name = spec.rpartition(".")
