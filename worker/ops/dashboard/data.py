@@ -84,6 +84,7 @@ def _worker(worker: WorkerState) -> dict[str, Any]:
     return {
         "name": clipped(worker.name, 500),
         "state": worker.state,
+        "said_state": clipped(worker.state, 100),  # the script turns `state` into busy or not
         "queues": list(worker.queues),
         "in_flight": worker.in_flight,
         "jobs": list(worker.jobs),

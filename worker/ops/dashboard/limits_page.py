@@ -99,7 +99,11 @@ def _bucket(label: str, rate: int | None, level: float | None, capacity: int | N
     if rate is None or level is None or capacity is None:
         return Bucket(label, "unlimited", "", "", 100.0)
     share = max(0.0, min(100.0, 100 * level / capacity))
-    return Bucket(label, f"{level:,.1f}", f"{capacity:,}", f"{rate:,}", share)
+    return Bucket(label, _count(level), f"{capacity:,}", f"{rate:,}", share)
+
+
+def _count(level: float) -> str:
+    return f"{level:,.0f}" if abs(level) >= 100 else f"{level:,.1f}"
 
 
 def _plot(label: str, css: str, by_minute: dict[int, int], now_s: int) -> Plot:

@@ -1,3 +1,15 @@
+// For people: 5 s, 3 min, 2 h, 4 days.
+var duration = function (seconds) {
+    'use strict';
+    var steps = [[86400 * 2, 86400, ' days'], [7200, 3600, ' h'], [120, 60, ' min']];
+    for (var i = 0; i < steps.length; i++) {
+        if (seconds >= steps[i][0]) {
+            return Math.floor(seconds / steps[i][1]) + steps[i][2];
+        }
+    }
+    return seconds + ' s';
+};
+
 // Say so when the server refuses or does not answer: rq-dashboard's scripts would go on "loading".
 (function () {
     'use strict';
