@@ -54,7 +54,9 @@ class Workers:
 
     def await_listening(self, process: subprocess.Popen[bytes]) -> str:
         """Wait until the worker is registered; returns its RQ name."""
-        with redis.Redis.from_url(self.url, decode_responses=True) as client:
+        with redis.Redis.from_url(
+            self.url, decode_responses=True, encoding_errors="replace"
+        ) as client:
             end = time.monotonic() + START_S
             while time.monotonic() < end:
                 for key in client.smembers("rq:workers"):
