@@ -5,8 +5,10 @@ local pairs_of_keys = KEYS
 
 local standing = {}
 for at = 1, #pairs_of_keys, 2 do
-    local status = redis.call("HGET", pairs_of_keys[at], "status")
-    standing[at] = status and string.sub(status, 1, 32) or ""
-    standing[at + 1] = redis.call("HLEN", pairs_of_keys[at + 1])
+    -- a key of another type counts as gone: it must not hide how the other jobs stand
+    local status = redis.pcall("HGET", pairs_of_keys[at], "status")
+    local outcomes = redis.pcall("HLEN", pairs_of_keys[at + 1])
+    standing[at] = type(status) == "string" and string.sub(status, 1, 32) or ""
+    standing[at + 1] = type(outcomes) == "number" and outcomes or 0
 end
 return standing

@@ -5,7 +5,8 @@
 local workers, suspended = KEYS[1], KEYS[2]
 
 local living = 0
-for _, worker in ipairs(redis.call("SSCAN", workers, "0", "COUNT", "500")[2]) do
+local found = redis.pcall("SSCAN", workers, "0", "COUNT", "500")
+for _, worker in ipairs(found[2] or {}) do
     living = living + redis.call("EXISTS", worker)
 end
 return { living, redis.call("EXISTS", suspended) }

@@ -48,7 +48,11 @@ class Reconciler:
             standing = CHECK(self._client, keys, [])
             for job, status, found in zip(batch, standing[::2], standing[1::2], strict=True):
                 job.checked_at = now
-                again = self._settle(job, status.decode("utf-8", "replace"), int(found))
+                try:
+                    again = self._settle(job, status.decode("utf-8", "replace"), int(found))
+                except redis.ResponseError as error:  # a key was changed in between
+                    logger.warning("job not looked up job=%s error=%s", job.id, error)
+                    continue
                 if again is not None:
                     resends.append(again)
         return resends

@@ -83,7 +83,8 @@ class Sender:
         if work.given_up:
             self._bearing(lambda: self._cancel(work.given_up))
         if self._link.flight.occupied.is_set() and time.monotonic() >= self._chores_at:
-            self._bearing(self._chores)
+            for chore in (self._beat, self._look_up, self._listeners.run):
+                self._bearing(chore)
             self._chores_at = time.monotonic() + CHORES_EVERY_S
 
     def _packed(self, work: Work) -> Iterable[Job]:
@@ -142,7 +143,7 @@ class Sender:
 
     def _recovered(self) -> None:
         if self._outage.over():
-            self._bearing(lambda: self._link.renew(self._client))
+            self._bearing(lambda: self._link.renew(self._client))  # not again: it is over
 
     def _cancel(self, given_up: dict[str, tuple[str, set[int]]]) -> None:
         calls: list[Call] = []
@@ -159,26 +160,25 @@ class Sender:
         for start in range(0, len(calls), JOBS_A_TRIP):
             CANCEL.run_many(self._client, calls[start : start + JOBS_A_TRIP])
 
-    def _chores(self) -> None:
-        if time.monotonic() >= self._beat_at:
-            self._beat()
-            self._beat_at = time.monotonic() + BEAT_EVERY_S
+    def _look_up(self) -> None:
         self._send(self._reconciler.run())
-        self._listeners.run()
-        self._recovered()
 
     def _beat(self) -> None:
         """Say that this producer lives, and drop the replies that were read."""
+        if time.monotonic() < self._beat_at:
+            return
         pipeline = self._client.pipeline(transaction=False)
         pipeline.set(producer_key(self._link.producer), "1", ex=PRODUCER_TTL_S)
         pipeline.expire(self._link.reply_key, REPLY_TTL_S)
         pipeline.xtrim(self._link.reply_key, minid=self._link.reader.last, approximate=False)
         pipeline.execute(raise_on_error=False)
+        self._beat_at = time.monotonic() + BEAT_EVERY_S
 
     def _bearing(self, step: Any) -> None:
         """Do something that may wait for its next turn when Redis is away."""
         try:
             step()
+            self._recovered()
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             self._link.bear(self._outage, error)
         except redis.ResponseError as error:
