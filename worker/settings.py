@@ -217,6 +217,27 @@ class WorkerSettings(_Section):
     )
 
 
+class SandboxSettings(_Section):
+    """Where programs run: for the code reward and for tool calls through the pool."""
+
+    url: str | None = Field(
+        None, description="Sandbox Fusion's address; absent: programs run on this machine"
+    )
+    limit: str = Field("sandbox", description="the limit that each call to the server takes")
+    languages: list[str] | None = Field(
+        None, description="what tool calls may run; absent: whatever the backend runs"
+    )
+    max_timeout_s: float = Field(60, gt=0, description="the longest run a tool call may ask for")
+    memory_limit_mb: int = Field(1024, ge=16, description="memory of one program, MiB")
+    retries: int = Field(5, ge=1, description="calls to the server before it counts as down")
+    http_timeout_s: float | None = Field(
+        None, gt=0, description="wait for the server; absent: the program's own limits and 10 s"
+    )
+    allow_unisolated: bool = Field(
+        False, description="run programs here without any isolation: no security boundary"
+    )
+
+
 class Settings(_Section):
     """Everything a worker needs to know."""
 
@@ -224,6 +245,7 @@ class Settings(_Section):
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
     reward: RewardSettings = RewardSettings()
     worker: WorkerSettings = WorkerSettings()
+    sandbox: SandboxSettings = SandboxSettings()
 
 
 def load_settings(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, List, Tuple  # noqa: UP035
+from typing import Any
 
 RELATIVE = 1e-5
 ABSOLUTE = 1e-8
@@ -34,7 +34,7 @@ def same_output(actual: Any, expected: Any) -> bool:
     return len(ours) == len(theirs) and all(map(_same_line, ours, theirs))
 
 
-def lines_of(value: Any) -> List[str]:  # noqa: UP006
+def lines_of(value: Any) -> list[str]:
     """Return the lines of a text, or of a list with one entry a line, as they are compared."""
     text = "\n".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -95,7 +95,7 @@ def _same_line(ours: str, theirs: str) -> bool:
     return all(map(_same_number, our_numbers, their_numbers))
 
 
-def _split(line: str) -> Tuple[List[str], List[str]]:  # noqa: UP006
+def _split(line: str) -> tuple[list[str], list[str]]:
     """Return the text around the numbers of a line, and the numbers; in linear time."""
     rest, numbers = [""], []
     for place, piece in enumerate(_RUN.split(line)):

@@ -7,8 +7,10 @@ or a cancelled call the server may still be running the program, so the lease is
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
+from limiter.errors import LeaseLost
 from worker.sandbox.calls import Fault, Pause, Reply
 
 
@@ -22,12 +24,12 @@ class Lease(Protocol):
 
 
 class Limit(Protocol):
-    """One face of a limiter: the asynchronous one, or its `sync`."""
+    """A limiter, or a view of one: the asynchronous face, or the blocking one."""
 
-    def acquire(self, *, timeout_s: float | None, lease_s: float) -> Any:
+    def acquire(self, *, timeout_s: float | None = None, lease_s: float = 60.0) -> Any:
         """Return a lease, or raise when none was to be had in time."""
 
-    def throttle(self, retry_after_s: float, fence: int | None = None) -> Any:
+    def throttle(self, *, retry_after_s: float, fence: int = 0) -> Any:
         """Pause the limit for every process."""
 
 
@@ -40,20 +42,24 @@ async def acquire(limit: Limit | None, *, timeout_s: float | None, lease_s: floa
     """Take a place on the asynchronous face; None without a limit."""
     if limit is None:
         return None
-    lease: Lease = await limit.acquire(timeout_s=timeout_s, lease_s=lease_s)
+    # not renewed: a place whose call was given up is free when the server is done, not before
+    options: dict[str, Any] = {"timeout_s": timeout_s, "lease_s": lease_s, "renew": False}
+    lease: Lease = await limit.acquire(**options)
     return lease
 
 
 async def settle(limit: Limit | None, lease: Lease | None, answer: Reply | Fault) -> None:
     """Give the place back if it is free again."""
     if limit is not None and lease is not None and gives_back(answer):
-        await lease.release()
+        with suppress(LeaseLost):  # slower than its own limits, but this is the answer
+            await lease.release()
 
 
 async def throttle(limit: Limit | None, lease: Lease | None, pause: Pause) -> None:
     """Tell every process about a 429."""
     if limit is not None and pause.throttle_s is not None:
-        await limit.throttle(pause.throttle_s, lease.fence if lease else None)
+        fence = lease.fence if lease else 0
+        await limit.throttle(retry_after_s=pause.throttle_s, fence=fence)
 
 
 def acquire_sync(limit: Limit | None, *, timeout_s: float | None, lease_s: float) -> Lease | None:
@@ -67,10 +73,12 @@ def acquire_sync(limit: Limit | None, *, timeout_s: float | None, lease_s: float
 def settle_sync(limit: Limit | None, lease: Lease | None, answer: Reply | Fault) -> None:
     """Give the place back if it is free again."""
     if limit is not None and lease is not None and gives_back(answer):
-        lease.release()
+        with suppress(LeaseLost):
+            lease.release()
 
 
 def throttle_sync(limit: Limit | None, lease: Lease | None, pause: Pause) -> None:
     """Tell every process about a 429."""
     if limit is not None and pause.throttle_s is not None:
-        limit.throttle(pause.throttle_s, lease.fence if lease else None)
+        fence = lease.fence if lease else 0
+        limit.throttle(retry_after_s=pause.throttle_s, fence=fence)

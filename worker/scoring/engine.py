@@ -6,10 +6,12 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from queue_client.outcome import Kind, Outcome
 from worker.rewards.errors import RateLimited, RewardFailure, ScoreTimeout
+from worker.sandbox import tool_functions
 from worker.scoring.clock import RowClock
 from worker.scoring.decoding import Decoder, load_tokenizer
 from worker.scoring.failures import LimitTimeout, failed, failure_of
@@ -115,6 +117,31 @@ class ScoringEngine:
         finally:
             facts.run_s += clock.run_s
             facts.wait_s += max(0.0, time.monotonic() - began - clock.run_s)
+
+    async def call_tool(
+        self, tool: str, arguments: Mapping[str, Any], *, deadline: float, queued_s: float
+    ) -> Outcome:
+        """Call a registered tool; the outcome's `extra` is what it answered, its reward None."""
+        assert self._workshop is not None, "start() comes first"
+        began = time.monotonic()
+        left_s = deadline - began
+        try:
+            async with asyncio.timeout(None if left_s == math.inf else left_s):
+                found = await tool_functions.call_tool(
+                    tool,
+                    arguments,
+                    settings=self.settings.sandbox,
+                    limits=self._workshop.limits,
+                )
+        except asyncio.CancelledError:
+            raise
+        except TimeoutError:
+            failure: RewardFailure = ScoreTimeout("its time ran out")
+        except Exception as error:
+            failure = failure_of(error)
+        else:
+            return Outcome.scored(None, found, wait_s=queued_s, run_s=time.monotonic() - began)
+        return failed(failure, wait_s=queued_s, run_s=time.monotonic() - began)
 
     async def close(self) -> None:
         """End helpers, threads and connections."""

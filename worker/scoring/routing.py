@@ -6,11 +6,13 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from inspect import signature
 from typing import Any
 
 from queue_client.trajectory import Output, Trajectory
 from worker.rewards import registry as builtins
 from worker.rewards.errors import BadInput
+from worker.sandbox.backends import close_backends
 from worker.scoring import calls
 from worker.scoring.clock import RowClock
 from worker.scoring.decoding import Decoder
@@ -81,9 +83,12 @@ class Workshop:
     ) -> Runner:
         """Load a function and decide where it runs. Raises SettingsError.
 
-        A function that takes `limit` gets the limit's name, unless its keywords say another.
+        A function that takes `limit` gets the limit's name, unless its keywords say another; a
+        built-in one that takes `sandbox` gets the settings of that name.
         """
         function = load(spec)
+        if spec.startswith(builtins.PREFIX) and "sandbox" in signature(function).parameters:
+            kwargs = {"sandbox": self.settings.sandbox, **kwargs}
         plan = calls.plan(function, kwargs, spec=spec)
         if limit is not None and plan.takes_limit and "limit" not in kwargs:
             kwargs = {**kwargs, "limit": limit}
@@ -122,6 +127,7 @@ class Workshop:
         self.decoder.close()
         for close in self.on_close:
             await close()
+        await close_backends()
         await self.helpers.close()
         await self.limits.close()
 

@@ -1,0 +1,362 @@
+"""The checks' side: runs each case against a fresh process of the program and reports it.
+
+A report is a line that begins with a word the program never sees. Cases, expected values and that
+word come on standard input and stay in this process, which the program cannot read: it is not
+dumpable, and where we are root the program is another user.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import ctypes
+import importlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+import unittest
+from collections.abc import Iterator
+from typing import Any
+
+from worker.sandbox.compare import same_output, same_value
+from worker.sandbox.harness.peer import Gone, OutOfTime, Peer
+from worker.sandbox.harness.proxies import Link, ProgramExited, Remote
+
+PR_SET_DUMPABLE = 4
+NOBODY = 65534
+_LIBRARIES = (
+    "math cmath collections itertools functools operator string re copy heapq bisect json random"
+    " datetime decimal fractions statistics"
+).split()
+_GIVING = frozenset(_LIBRARIES) - {"operator", "re", "string", "random", "json"}
+_ALIASES = {"np": "numpy", "numpy": "numpy", "pd": "pandas", "pandas": "pandas"}
+
+
+class CaseFailed(Exception):
+    """A value is not the expected one."""
+
+
+class LoadFailed(Exception):
+    """The program raised before anything of it could be checked."""
+
+
+class NotUsed(Exception):
+    """A check ran to its end without using the program."""
+
+
+class Session:
+    """A fresh process with the program loaded, and the link to it."""
+
+    drop_user = hasattr(os, "getuid") and os.getuid() == 0
+
+    def __init__(self, deadline: float) -> None:
+        self.link = Link()
+        self._deadline = deadline
+        self._ends: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, boot: str) -> None:
+        """Start the process."""
+        try:
+            self._spawn(boot)
+        except (OSError, Gone, subprocess.SubprocessError):
+            if not Session.drop_user:
+                raise
+            Session.drop_user = False  # another user cannot read the interpreter here
+            self.close()
+            self._spawn(boot)
+
+    def _spawn(self, boot: str) -> None:
+        ask_read, ask_write = os.pipe()
+        tell_read, tell_write = os.pipe()
+        self._ends = [ask_write, tell_read]
+        command = [sys.executable, "-I", "-c", boot, str(ask_read), str(tell_write)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[ask_read, tell_write],
+                start_new_session=True,
+                preexec_fn=_become_nobody if Session.drop_user else None,
+            )
+        finally:
+            os.close(ask_read)
+            os.close(tell_write)
+        os.set_blocking(ask_write, False)
+        self.link.peer = Peer(tell_read, ask_write, self.link.serve, self._deadline)
+        self.link.peer.receive()
+
+    def load(self, source: str, function: str | None) -> None:
+        """Run the program's text; a task about one function gets the usual imports before it."""
+        try:
+            self.link.ask({"q": "load", "source": source, "function": function})
+        except Exception as error:
+            raise LoadFailed(f"{type(error).__name__}: {_short(error)}") from error
+
+    def close(self) -> None:
+        """End the process and what it started."""
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                os.close(end)
+        self._ends = []
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _become_nobody() -> None:
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+def check_call(session: Session, case: dict[str, Any]) -> None:
+    """Call a function and compare what it returns."""
+    function = session.link.ask({"q": "method", "name": case["function"]})
+    value = function(*case["args"])
+    if not agrees(value, case["expected"]):
+        raise CaseFailed("another value was returned")
+
+
+def agrees(value: Any, expected: Any) -> bool:
+    """Whether a returned value is the expected one, given as a value or as its text."""
+    if isinstance(value, Remote):
+        return False
+    if same_value(value, expected) or same_value(_as_json(value), expected):
+        return True
+    if isinstance(expected, list) and len(expected) == 1 and agrees(value, expected[0]):
+        return True
+    if not isinstance(expected, str) or isinstance(value, str):
+        return False
+    return any(
+        same_value(found, value) or same_value(found, _as_json(value))
+        for found in _readings(expected)
+    ) or same_output(value, expected)
+
+
+def _readings(text: str) -> Iterator[Any]:
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            yield read(text.strip())
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return value
+
+
+def check_text(session: Session, case: dict[str, Any]) -> None:
+    """Run a check's text with the program's names in it."""
+    source = case["source"]
+    tree = ast.parse(source)
+    space = Names(session, tree).space()
+    module = types.ModuleType("checks")
+    module.__dict__.update(space)
+    exec(compile(tree, "checks.py", "exec"), module.__dict__)  # noqa: S102
+    _run_collected(module)
+    if not session.link.used:
+        raise NotUsed("the check never used the program")
+
+
+def _run_collected(module: types.ModuleType) -> None:
+    """Run what the text only defined: test functions without parameters, and test cases."""
+    for name, found in list(vars(module).items()):
+        if isinstance(found, type) and issubclass(found, unittest.TestCase):
+            suite = unittest.defaultTestLoader.loadTestsFromTestCase(found)
+            result = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
+            if not result.wasSuccessful() or not result.testsRun:
+                raise CaseFailed(f"{name}: {result.testsRun} tests ran, not all passed")
+        elif name.startswith("test") and _is_test(found):
+            found()
+
+
+def _is_test(found: Any) -> bool:
+    return (
+        isinstance(found, types.FunctionType)
+        and found.__module__ == "checks"
+        and not found.__code__.co_argcount
+    )
+
+
+class Names:
+    """Which of a check's names are the program's, and which are the language's own.
+
+    A name of the language or of a well-known library is only taken from the program if the check
+    uses no other name of it: a task may be to write `sum`, but a program that also defines `sum`
+    does not get to judge `sum(f(x))`.
+    """
+
+    def __init__(self, session: Session, tree: ast.AST) -> None:
+        self._session = session
+        loaded, stored = _names_of(tree)
+        self._wanted = sorted(loaded - stored)
+
+    def space(self) -> dict[str, Any]:
+        """Return the globals of the check."""
+        answer = self._ask(self._wanted)
+        own = {name for name, form in answer.items() if form.get("kind") != "module"}
+        subjects = {name for name in own if _well_known(name) is None}
+        space: dict[str, Any] = {"__name__": "checks", "__builtins__": builtins}
+        for name, form in answer.items():
+            found = self._take(name, form, shadowed=bool(subjects))
+            if found is not _ABSENT:
+                space[name] = found
+        _install_module(self._session)
+        return space
+
+    def _ask(self, names: list[str]) -> dict[str, Any]:
+        answer = self._session.link.peer.ask({"q": "names", "names": names})
+        found = answer.get("names")
+        return found if isinstance(found, dict) else {}
+
+    def _take(self, name: str, form: Any, shadowed: bool) -> Any:
+        known = _well_known(name)
+        if known is not None and (shadowed or form.get("kind") != "own"):
+            return known
+        if form.get("kind") == "module":
+            return _library(str(form.get("module")))
+        self._session.link.used = True
+        return self._session.link.describe(form.get("value"))
+
+
+_ABSENT = object()
+
+
+def _names_of(tree: ast.AST) -> Any:
+    loaded: set[str] = set()
+    stored: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (loaded if isinstance(node.ctx, ast.Load) else stored).add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            stored.add(node.name)
+        elif isinstance(node, ast.arg):
+            stored.add(node.arg)
+        elif isinstance(node, ast.alias):
+            stored.add((node.asname or node.name).split(".")[0])
+    return loaded, stored
+
+
+def _well_known(name: str) -> Any:
+    """Return what a name means everywhere: _ABSENT if not installed, None if it means nothing."""
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    if name in _LIBRARIES or name in _ALIASES:
+        return _library(_ALIASES.get(name, name))
+    for library in _LIBRARIES:
+        module = importlib.import_module(library)
+        public = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
+        if name in public and library in _GIVING:
+            return getattr(module, name)
+    return None
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception:  # noqa: BLE001
+        return _ABSENT
+
+
+def _install_module(session: Session) -> None:
+    """Let checks import the program as `solution`."""
+    module = types.ModuleType("solution")
+
+    def get(name: str) -> Any:
+        answer = session.link.peer.ask({"q": "names", "names": [name]})
+        form = (answer.get("names") or {}).get(name)
+        if not isinstance(form, dict) or "value" not in form:
+            raise AttributeError(name)
+        session.link.used = True
+        return session.link.describe(form["value"])
+
+    module.__getattr__ = get  # type: ignore[method-assign]
+    sys.modules["solution"] = module
+
+
+def run_case(job: dict[str, Any], case: dict[str, Any], deadline: float) -> dict[str, Any]:
+    """Return the status of one case: passed, failed, error, exited or timeout."""
+    session: Session | None = None
+    link: Link | None = None
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, deadline - time.monotonic()))
+    try:
+        session = Session(deadline)
+        link = session.link
+        session.start(job["boot"])
+        session.load(job["source"], case.get("function"))
+        (check_call if case["kind"] == "call" else check_text)(session, case)
+        status, message = "passed", ""
+    except (AssertionError, CaseFailed) as error:
+        status, message = "failed", _short(error)
+    except (OutOfTime, _Alarm):
+        status, message = "timeout", ""
+    except Gone as error:
+        status, message = "exited", f"the program's process {_short(error)}"
+    except ProgramExited as error:
+        status, message = "exited", _short(error)
+    except NotUsed as error:
+        status, message = "unused", str(error)
+    except LoadFailed as error:
+        status, message = "error", str(error)
+    except BaseException as error:  # noqa: BLE001  (whatever a check raises is its result)
+        status, message = "error", f"{type(error).__name__}: {_short(error)}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if session is not None:
+            session.close()
+    if link is not None and link.exited and status == "passed":
+        status, message = "exited", "the program tried to exit during the check"
+    return {"status": status, "message": message[:500]}
+
+
+def _short(error: BaseException) -> str:
+    return str(error)[:400]
+
+
+class _Alarm(BaseException):
+    pass
+
+
+def _ring(*_: Any) -> None:
+    raise _Alarm
+
+
+def main(boot: str) -> None:
+    """Read the job, run its cases in order, report each, and at last how many there were."""
+    ctypes_guard()
+    job = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+    job["boot"] = boot
+    sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd(), sys.path[0])]
+    sys.argv[:] = ["checks.py"]
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    sys.stdout = io.StringIO()
+    signal.signal(signal.SIGALRM, _ring)
+    end = time.monotonic() + job["total_s"]
+    for number, case in enumerate(job["cases"]):
+        started = time.monotonic()
+        result = run_case(job, case, min(started + job["case_s"], end))
+        result.update(case=number, took_s=time.monotonic() - started)
+        out.write(f"{job['nonce']} {json.dumps(result)}\n")
+        out.flush()
+        sys.stdout = io.StringIO()
+    out.write(f"{job['nonce']} {json.dumps({'done': len(job['cases'])})}\n")
+    out.flush()
+
+
+def ctypes_guard() -> None:
+    """Close this process to the eyes of others of the same user, where the system can."""
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
