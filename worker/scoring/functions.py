@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.rewards.errors import BadInput
+from worker.rewards.errors import BadInput
 from worker.rewards.registry import PREFIX as BUILTIN
 from worker.rewards.registry import builtin
 from worker.settings import SettingsError
@@ -29,7 +30,7 @@ def load(spec: str, *, what: str = "function") -> Any:
     """
     if spec.startswith(BUILTIN):
         try:
-            return builtin(spec).load()
+            return _builtin(spec, what)
         except (BadInput, ImportError) as error:
             raise SettingsError(f"reward.{what}: {spec!r}: {error}") from error
     place, colon, name = spec.rpartition(":")
@@ -49,6 +50,13 @@ def load(spec: str, *, what: str = "function") -> Any:
     if not callable(found):
         raise SettingsError(f"reward.{what}: {spec!r} is a {type(found).__name__}, not callable")
     return found
+
+
+def _builtin(spec: str, what: str) -> Any:
+    try:
+        return builtin(spec).load()
+    except BadInput as error:
+        raise SettingsError(f"reward.{what}: {error}") from None
 
 
 def _is_file(place: str) -> bool:

@@ -153,8 +153,13 @@ class HelperPool:
         return self._idle.pop() if self._idle else None
 
     async def _new_helper(self) -> Helper:
-        if self._nursery is None or not self._nursery.alive:
+        nursery = self._nursery
+        if nursery is None or not nursery.alive:
             self._nursery = NurseryLink.start()
+            if nursery is not None:
+                logger.warning("nursery of helper processes died")
+                await nursery.close()
+        assert self._nursery is not None
         return await self._nursery.fork(next(self._numbers), self._memory_mb)
 
     def _kill(self, helper: Helper) -> None:
