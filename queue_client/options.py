@@ -14,6 +14,7 @@ WhenFull = Literal["wait", "raise"]
 NoWorkerPolicy = Literal["wait", "raise"]
 Connect = Callable[..., redis.Redis]
 
+SCHEMES = ("redis", "rediss", "unix")
 CHECK_EVERY_S = 5.0  # how often a call without news is looked up in Redis
 NO_WORKER_AFTER_S = 5.0
 DEADLINE_GRACE_S = 2.0  # the pool reports a timeout itself; the client waits this long for it
@@ -39,7 +40,7 @@ class Options:
     connect: Connect | None = None
 
     def __post_init__(self) -> None:
-        _check(isinstance(self.url, str) and "://" in self.url, "url", "a Redis URL", "…")
+        _check_url(self.url)
         check_queue(self.queue)
         _check(
             _whole(self.rows_per_job) and 1 <= self.rows_per_job <= MAX_ROWS,
@@ -56,10 +57,32 @@ class Options:
         for name, allowed in (("when_full", WhenFull), ("no_worker", NoWorkerPolicy)):
             value = getattr(self, name)
             _check(value in get_args(allowed), name, " | ".join(get_args(allowed)), value)
-        _check(0 <= self.gather_s <= 1, "gather_s", "0..1 seconds", self.gather_s)
+        _check(
+            _number(self.gather_s) and 0 <= self.gather_s <= 1,
+            "gather_s",
+            "0..1 seconds",
+            self.gather_s,
+        )
         for name in ("connect_timeout_s", "outage_s"):
             value = getattr(self, name)
             _check(_number(value) and value > 0, name, "seconds > 0", value)
+
+
+def _check_url(url: Any) -> None:
+    """The URL itself is not repeated: it may hold a password."""
+    known = isinstance(url, str) and url.partition("://")[0] in SCHEMES and "://" in url
+    _check(known, "url", " or ".join(f"{scheme}://…" for scheme in SCHEMES), _Hidden(url))
+
+
+class _Hidden:
+    def __init__(self, url: Any) -> None:
+        self._url = url
+
+    def __repr__(self) -> str:
+        if not isinstance(self._url, str):
+            return repr(self._url)
+        scheme, found, _ = self._url.partition("://")
+        return f"{scheme}://…" if found else "a text without a scheme"
 
 
 def check_queue(queue: Any) -> None:

@@ -49,10 +49,7 @@ class Progress:
     def close(self) -> None:
         """Draw the last state and leave the line."""
         with self._lock:
-            self._draw()
-            if self._terminal:
-                self._stream.write("\n")
-                self._stream.flush()
+            self._draw(end="\n")
 
     @property
     def mean(self) -> float:
@@ -74,10 +71,11 @@ class Progress:
             f"{rate:.1f}/s mean reward {mean} {left}"
         )
 
-    def _draw(self) -> None:
+    def _draw(self, end: str = "") -> None:
         self._drawn_at = time.monotonic()
+        line = f"\r{self.line()}\x1b[K{end}" if self._terminal else f"{self.line()}\n"
         try:
-            self._stream.write(f"\r{self.line()}\x1b[K" if self._terminal else self.line() + "\n")
+            self._stream.write(line)
             self._stream.flush()
         except (OSError, ValueError):
             return  # a closed stream ends no scoring
