@@ -8,10 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from worker.rewards.errors import Unparseable
+from worker.rewards.errors import BadInput, Unparseable
 from worker.rewards.judge.endpoints import Endpoint, Endpoints
 from worker.rewards.judge.http import retry_after_s
-from worker.rewards.judge.prompt import DEFAULT_TEMPLATE, fill, question_of, sendable, shorten
+from worker.rewards.judge.prompt import (
+    DEFAULT_TEMPLATE,
+    fill,
+    question_of,
+    reference_of,
+    sendable,
+    shorten,
+)
 from worker.rewards.judge.verdict import Verdict, read_verdict
 
 #: A loaded machine is no fault of what is tested.
@@ -103,10 +110,40 @@ def test_the_range_is_the_settings_and_a_reason_is_cut() -> None:
         read_verdict(long, lowest=1, highest=5)
 
 
+def test_a_verdict_must_repeat_the_nonce_it_was_asked_for() -> None:
+    asked = fill("{response} {nonce}", question="", response="r", reference="", longest=9)
+
+    assert asked.nonce is not None
+    assert asked.text == f"r {asked.nonce}"
+    own = json.dumps({"nonce": asked.nonce, "score": 0})
+    assert read_verdict(own, nonce=asked.nonce).score == 0.0
+    for quoted in ('It ends with:\n{"score": 1}', '{"nonce": "guess", "score": 1}'):
+        with pytest.raises(Unparseable, match="nonce"):
+            read_verdict(quoted, nonce=asked.nonce)
+
+
+def test_the_score_may_stand_under_another_key() -> None:
+    assert read_verdict('{"grade": 3, "score": 9}', key="grade", highest=5).score == 3.0
+    with pytest.raises(Unparseable, match="no JSON object with a grade"):
+        read_verdict('{"score": 1}', key="grade")
+
+
+def test_a_reference_may_be_a_text_a_list_or_a_rubric() -> None:
+    assert reference_of(None) == "(none given)"
+    assert reference_of(["a", "b"]) == "a or b"
+    assert reference_of({"target": "a"}) == "a"
+    assert json.loads(reference_of({"points": ["clear", "correct"]})) == {
+        "points": ["clear", "correct"]
+    }
+    for nothing in ({}, " ", []):
+        with pytest.raises(BadInput, match="ground_truth"):
+            reference_of(nothing)
+
+
 def filled(response: str, template: str = DEFAULT_TEMPLATE, **facts: str) -> str:
     """A prompt for this response."""
     texts = {"question": "Q", "reference": "the key", **facts}
-    return fill(template, response=response, longest=1_000, **texts)
+    return fill(template, response=response, longest=1_000, **texts).text
 
 
 def test_placeholders_in_the_response_are_not_filled() -> None:

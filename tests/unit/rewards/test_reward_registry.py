@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,12 @@ def test_the_registry_imports_no_function() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("each", BUILTINS, ids=lambda each: each.name)
+def test_the_page_on_rewards_has_every_function_with_its_sources(each: Builtin) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{each.name}` |"))
+
+    assert all(f"`{source}`" in row for source in each.sources)
+    assert row.rstrip(" |").endswith(each.executor)

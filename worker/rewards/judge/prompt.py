@@ -1,17 +1,23 @@
 """What the judge is asked: a template filled in one pass, the judged text fenced off.
 
-Placeholders are `{question}`, `{response}`, `{reference}` and `{fence}`; other braces stay as they
-are, so a template may show JSON. Filled-in text is never searched for placeholders again: a
-response that says `{reference}` does not get to see the reference. The fence is a digest of the
-row, which the text inside it cannot know, and is the same each time the row is scored.
+Placeholders are `{question}`, `{response}`, `{reference}`, `{fence}` and `{nonce}`; other braces
+stay as they are, so a template may show JSON. Filled-in text is never searched for placeholders
+again: a response that says `{reference}` does not get to see the reference. Fence and nonce come
+from a digest of the row, which the text inside it cannot know, and are the same each time the row
+is scored.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from worker.rewards.errors import BadInput
+from worker.rewards.inputs import answer_texts
 
 DEFAULT_TEMPLATE = """\
 You grade one response to a task. Judge only whether its final answer is right.
@@ -34,15 +40,23 @@ Reply with one JSON object and nothing else:
 {"reason": "<one sentence>", "score": <a number from 0 (wrong) to 1 (right)>}"""
 
 ASK_AGAIN = (
-    "That was not a verdict. Reply with exactly one JSON object and nothing else: "
-    '{"reason": "<one sentence>", "score": <number>}'
+    "That was not a verdict. Reply with exactly one JSON object in the form you were asked for, "
+    "and with nothing else."
 )
 
-_PLACEHOLDER = re.compile(r"\{(question|response|reference|fence)\}")
+_PLACEHOLDER = re.compile(r"\{(question|response|reference|fence|nonce)\}")
 _CUT = "\n[… {} characters left out …]\n"
 
 
-def fill(template: str, *, question: str, response: str, reference: str, longest: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the judge is asked, and what its verdict must repeat (None: nothing)."""
+
+    text: str
+    nonce: str | None
+
+
+def fill(template: str, *, question: str, response: str, reference: str, longest: int) -> Prompt:
     """Return the judge's prompt; a response over `longest` characters loses its middle."""
     parts = (template, question, response, reference)
     digest = hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
@@ -51,8 +65,24 @@ def fill(template: str, *, question: str, response: str, reference: str, longest
         "response": shorten(response, longest),
         "reference": reference,
         "fence": f"-----{digest[:24]}-----",
+        "nonce": digest[-12:],
     }
-    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+    text = _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+    return Prompt(text, values["nonce"] if "{nonce}" in template else None)
+
+
+def reference_of(ground_truth: Any) -> str:
+    """Return the reference as text: a text, alternatives of a list, or JSON for a rubric.
+
+    Raises BadInput for one that is there and says nothing.
+    """
+    if ground_truth is None:
+        return "(none given)"
+    if isinstance(ground_truth, Mapping) and "target" not in ground_truth:
+        if not ground_truth:
+            raise BadInput("ground_truth: is an empty object")
+        return json.dumps(ground_truth, ensure_ascii=False, indent=1, default=str)
+    return " or ".join(answer_texts(ground_truth))
 
 
 def shorten(text: str, longest: int) -> str:

@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 
 from worker.rewards.errors import Unparseable
-from worker.rewards.inputs import answer_texts, response_text
+from worker.rewards.inputs import response_text
 from worker.rewards.judge import transcript as transcripts
 from worker.rewards.judge.endpoints import Endpoint, Endpoints
 from worker.rewards.judge.http import EndpointFailed, Reply, ask, encode
-from worker.rewards.judge.prompt import ASK_AGAIN, fill, question_of, sendable
+from worker.rewards.judge.prompt import ASK_AGAIN, fill, question_of, reference_of, sendable
 from worker.rewards.judge.settings import JudgeSettings, settings_of
 from worker.rewards.judge.verdict import Verdict, read_verdict
 
@@ -52,6 +52,7 @@ async def compute_score(
     longest_chars: int | None = None,
     lowest: float | None = None,
     highest: float | None = None,
+    score_key: str | None = None,
     limit: str | None = None,
     api_key_env: str | None = None,
     transcript: str | None = None,
@@ -75,6 +76,7 @@ async def compute_score(
         longest_chars=longest_chars,
         lowest=lowest,
         highest=highest,
+        score_key=score_key,
         limit=limit,
         api_key_env=api_key_env,
         transcript=transcript,
@@ -82,18 +84,17 @@ async def compute_score(
     )
     response = response_text(solution_str)
     if not response.strip():
-        return {"score": chosen.lowest, "judge_reason": "empty response", "judge_calls": 0}
-    reference = "" if ground_truth is None else " or ".join(answer_texts(ground_truth))
+        return {"score": float(chosen.lowest), "judge_reason": "empty response", "judge_calls": 0}
     prompt = fill(
         chosen.template,
         question=question_of(extra_info, messages),
         response=response,
-        reference=reference or "(none given)",
+        reference=reference_of(ground_truth),
         longest=chosen.longest_chars,
     )
     judge = await _judge(chosen)
-    call = _Call(judge, _limiter(chosen, limits))
-    verdict = await call.verdict([{"role": "user", "content": sendable(prompt)}])
+    call = _Call(judge, _limiter(chosen, limits), prompt.nonce)
+    verdict = await call.verdict([{"role": "user", "content": sendable(prompt.text)}])
     found: dict[str, Any] = {
         "score": verdict.score,
         "judge_reason": verdict.reason,
@@ -119,6 +120,7 @@ class _Call:
 
     judge: _Judge
     limiter: Any
+    nonce: str | None
     requests: int = 0
     tokens: int = 0
 
@@ -140,7 +142,13 @@ class _Call:
         """Read one reply and write the transcript, if there is one."""
         chosen = self.judge.settings
         try:
-            verdict = read_verdict(reply.text, lowest=chosen.lowest, highest=chosen.highest)
+            verdict = read_verdict(
+                reply.text,
+                lowest=chosen.lowest,
+                highest=chosen.highest,
+                key=chosen.score_key,
+                nonce=self.nonce,
+            )
         except Unparseable as error:
             await self.record(messages, reply, fault=str(error))
             raise
@@ -204,15 +212,14 @@ class _Call:
 
     def _body(self, messages: list[Message]) -> bytes:
         chosen = self.judge.settings
-        return encode(
-            {
-                "model": chosen.model,
-                "messages": messages,
-                "max_tokens": chosen.max_tokens,
-                "temperature": chosen.temperature,
-                **chosen.extra_body(),
-            }
-        )
+        fields = {
+            "model": chosen.model,
+            "messages": messages,
+            "max_tokens": chosen.max_tokens,
+            "temperature": chosen.temperature,
+            **chosen.extra_body(),
+        }
+        return encode({name: value for name, value in fields.items() if value is not None})
 
     @asynccontextmanager
     async def _lease(self, tokens: int) -> AsyncGenerator[Any, None]:

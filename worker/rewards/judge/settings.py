@@ -29,6 +29,7 @@ class JudgeSettings:
     longest_chars: int = 60_000
     lowest: float = 0.0
     highest: float = 1.0
+    score_key: str = "score"
     limit: str | None = None
     api_key_env: str | None = None
     transcript: str | None = None
@@ -43,6 +44,8 @@ class JudgeSettings:
             if parts.scheme not in ("http", "https") or not parts.netloc:
                 # Never the whole value: a malformed URL may hold credentials.
                 raise ValueError(f"endpoints: {url[:12]!r}… is no http or https URL")
+            if parts.username or parts.password:
+                raise ValueError("endpoints: a URL with credentials ends in logs: use api_key_env")
         if not self.model:
             raise ValueError("model: is empty")
         if "{response}" not in self.template:

@@ -31,8 +31,15 @@ class Verdict:
     reason: str = ""
 
 
-def read_verdict(reply: str, *, lowest: float = 0.0, highest: float = 1.0) -> Verdict:
-    """Return the one verdict in a reply.
+def read_verdict(
+    reply: str,
+    *,
+    lowest: float = 0.0,
+    highest: float = 1.0,
+    key: str = "score",
+    nonce: str | None = None,
+) -> Verdict:
+    """Return the one verdict in a reply; with a `nonce` only one that repeats it.
 
     >>> read_verdict('{"reason": "same value", "score": 1}')
     Verdict(score=1.0, reason='same value')
@@ -44,27 +51,29 @@ def read_verdict(reply: str, *, lowest: float = 0.0, highest: float = 1.0) -> Ve
     text = reply.rpartition("</think>")[2].strip()
     if not text:
         raise Unparseable("the judge's reply is empty")
-    final = _last_object(text)
-    score = _score(final, lowest, highest)
+    final = _last_object(text, key)
+    if nonce is not None and final.get("nonce") != nonce:
+        raise Unparseable("the verdict does not repeat the nonce it was asked for")
+    score = _score(final[key], lowest, highest)
     reason = final.get("reason")
     return Verdict(score, reason[:REASON_CHARS] if isinstance(reason, str) else "")
 
 
-def _last_object(text: str) -> dict[str, Any]:
-    found = _objects(text)
+def _last_object(text: str, key: str) -> dict[str, Any]:
+    found = _objects(text, key)
     if not found:
-        raise Unparseable("the judge's reply holds no JSON object with a score")
+        raise Unparseable(f"the judge's reply holds no JSON object with a {key}")
     start, end, final = found[-1]
     line = text[text.rfind("\n", 0, start) + 1 : start]
     if not _LINE_START.match(line) or text[end:].strip(" \t\n`"):
         raise Unparseable("the judge's reply does not end in its verdict")
-    if any(other["score"] != final["score"] for _, _, other in found):
-        raise Unparseable("the judge's reply holds more than one score")
+    if any(other[key] != final[key] for _, _, other in found):
+        raise Unparseable(f"the judge's reply holds more than one {key}")
     return final
 
 
-def _objects(text: str) -> list[tuple[int, int, dict[str, Any]]]:
-    """Every JSON object with a score, in order; what stands inside another is part of it."""
+def _objects(text: str, key: str) -> list[tuple[int, int, dict[str, Any]]]:
+    """Every JSON object with the key, in order; what stands inside another is part of it."""
     found = []
     decoder = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_refuse)
     at = text.find("{")
@@ -78,14 +87,13 @@ def _objects(text: str) -> list[tuple[int, int, dict[str, Any]]]:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             value = None
-        if isinstance(value, dict) and "score" in value:
+        if isinstance(value, dict) and key in value:
             found.append((at, end, value))
         at = text.find("{", end)
     return found
 
 
-def _score(verdict: dict[str, Any], lowest: float, highest: float) -> float:
-    value = verdict["score"]
+def _score(value: Any, lowest: float, highest: float) -> float:
     if not isinstance(value, bool | int | float):
         raise Unparseable("the verdict's score is not a number")
     score = float(value) if abs(value) < 1e300 else math.inf
