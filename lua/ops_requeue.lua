@@ -22,7 +22,9 @@ if redis.call('EXISTS', job) == 0 then
   redis.call('ZREM', failed, job_id)
   return 'GONE'
 end
-if redis.call('HGET', job, 'status') ~= 'failed' or not redis.call('ZSCORE', failed, job_id) then
+local status = redis.call('HGET', job, 'status')
+local ended = status == 'failed' or status == 'stopped'
+if not ended or not redis.call('ZSCORE', failed, job_id) then
   return 'NOT_FAILED'
 end
 if ours == '1' and redis.call('EXISTS', payload) == 0 then

@@ -1,10 +1,28 @@
-"""Which Redis a command talks to."""
+"""Which Redis a command talks to, and how patiently."""
 
 from __future__ import annotations
 
 import click
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from worker.settings import SettingsError, load_settings
+
+TIMEOUT_S = 5.0
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client for pages and scrapes: it tries twice and says so within seconds.
+
+    redis-py's own ten tries with pauses would hold a page for a minute when Redis is away.
+    """
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=TIMEOUT_S,
+        socket_connect_timeout=TIMEOUT_S / 2,
+        retry=Retry(NoBackoff(), 1),
+    )
 
 
 def redis_address(redis_url: str | None, config: str | None) -> str:

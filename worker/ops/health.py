@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import redis
 from rq.scheduler import RQScheduler
 
+from worker.ops.address import connect
 from worker.ops.rq_state import worker_states
 from worker.settings import SettingsError, load_settings
 
@@ -62,7 +63,7 @@ def _page_fault(url: str) -> str | None:
 
 
 def _connection() -> redis.Redis:
-    return redis.Redis.from_url(load_settings().redis.url, socket_timeout=TIMEOUT_S)
+    return connect(load_settings().redis.url)
 
 
 if __name__ == "__main__":

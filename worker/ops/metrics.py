@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from limiter import Usage
-from queue_client.protocol import worker_key
+from queue_client.protocol import REWARD_BOUNDS, TIME_BOUNDS_S, worker_key
 from worker.ops import metric_names as names
 from worker.ops.limit_state import LimitReader
 from worker.ops.metric_names import Metric
@@ -30,8 +30,6 @@ from worker.ops.rq_state import (
 logger = logging.getLogger(__name__)
 
 SILENT_S = 30.0
-TIME_BOUNDS = (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
-REWARD_BOUNDS = (-1, -0.5, 0, 0.25, 0.5, 0.75, 1)
 
 _FAMILIES: dict[str, Any] = {
     "gauge": GaugeMetricFamily,
@@ -118,9 +116,9 @@ def outcome_families(stats: list[QueueStats]) -> Iterator[Family]:
             tokens.add_metric(where, sum(tally.tokens for tally in tallies))
             points.add_metric(where, sum(tally.reward for tally in tallies))
             rows = sum(tally.rows for tally in tallies)
-            waited = _histogram((tally.wait_le for tally in tallies), TIME_BOUNDS, rows)
+            waited = _histogram((tally.wait_le for tally in tallies), TIME_BOUNDS_S, rows)
             waits.add_metric(where, waited, sum(tally.wait_ms for tally in tallies) / 1000)
-            ran = _histogram((tally.run_le for tally in tallies), TIME_BOUNDS, rows)
+            ran = _histogram((tally.run_le for tally in tallies), TIME_BOUNDS_S, rows)
             runs.add_metric(where, ran, sum(tally.run_ms for tally in tallies) / 1000)
             rewards.add_metric(
                 where, _histogram((tally.reward_le for tally in tallies), REWARD_BOUNDS, 0), None

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import click
-import redis
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import generate_latest
 
-from worker.ops.address import redis_address
+from worker.ops.address import connect, redis_address
 from worker.ops.metrics import PoolCollector
 from worker.ops.options import config_option, redis_option
 from worker.ops.serving import serve
-
-SOCKET_TIMEOUT_S = 5.0
 
 
 @click.command(name="metrics")
@@ -26,9 +23,7 @@ def command(redis_url: str | None, config: str | None, bind: str, port: int, onc
 
     One process for the whole pool: it reads Redis when it is scraped.
     """
-    connection = redis.Redis.from_url(
-        redis_address(redis_url, config), socket_timeout=SOCKET_TIMEOUT_S
-    )
+    connection = connect(redis_address(redis_url, config))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(PoolCollector(connection))
     if once:

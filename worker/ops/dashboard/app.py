@@ -13,6 +13,7 @@ from rq_dashboard.web import config as rq_config
 from werkzeug.exceptions import HTTPException
 
 from queue_client.wire import Serializer
+from worker.ops.address import connect
 from worker.ops.dashboard import changes, data, limits_page, pages
 from worker.ops.dashboard.access import Access, guard
 from worker.ops.dashboard.state import KEY, State, without_secrets
@@ -22,7 +23,6 @@ from worker.pool.safety import remove_pickle
 logger = logging.getLogger(__name__)
 
 POLL_MS = 2_500
-SOCKET_TIMEOUT_S = 5.0
 
 #: Every endpoint of rq-dashboard, and what answers it here. A new one of theirs is a 404.
 VIEWS: dict[str, Callable[..., Any]] = {
@@ -54,7 +54,7 @@ def create_app(
     remove_pickle()
     access = access or Access()
     app = Flask("worker.ops.dashboard", static_folder=None)
-    connection = redis.Redis.from_url(redis_url, socket_timeout=SOCKET_TIMEOUT_S)
+    connection = connect(redis_url)
     app.extensions[KEY] = State(
         connection, without_secrets(redis_url), access, LimitReader(connection)
     )

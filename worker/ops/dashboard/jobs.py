@@ -20,6 +20,8 @@ MAX_FIELD = 256 * 1024  # bytes of one stored field that are fetched at all
 MAX_RESULT = 4 << 20  # bytes of a job's result stream that are fetched at all
 LIST_TEXT = 2_000  # characters of a description or exception in a list
 
+UNKNOWN = "unknown"  # the list script takes a missing time for the present
+
 Decode = Callable[[bytes], Any]
 
 _LISTED = ("created_at", "ended_at", "description", "exc_info")
@@ -158,8 +160,8 @@ def _listed(job_id: str, row: dict[str, Any], result: dict[bytes, bytes] | str) 
     fault = _exception(row, result)
     return {
         "id": clipped(job_id, 200),
-        "created_at": _when(row["created_at"]),
-        "ended_at": _when(row["ended_at"]),
+        "created_at": _when(row["created_at"]) or UNKNOWN,
+        "ended_at": _when(row["ended_at"]) or UNKNOWN,
         "description": clipped(_shown(row["description"]) or "", LIST_TEXT),
         "exc_info": clipped(fault, LIST_TEXT) if fault else None,
     }

@@ -14,7 +14,7 @@
                 $.each(['created_at', 'enqueued_at', 'started_at', 'ended_at'], function (i, name) {
                     job[name] = when(job[name]);
                 });
-                $('#requeue-job-btn').prop('hidden', job.status !== 'failed');
+                $('#requeue-job-btn').prop('hidden', ['failed', 'stopped'].indexOf(job.status) < 0);
                 $data[0].innerHTML = template({d: job});
             }
             done();
