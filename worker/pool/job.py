@@ -99,7 +99,7 @@ class PoolJob(Job):  # type: ignore[misc]
             return False
         check = _CHECKS.get(name)
         if check is None or (not value and name in _MAY_BE_EMPTY):
-            return check is not None
+            return False
         try:
             check(value)
         except Exception as error:  # noqa: BLE001 - whatever a reader of RQ's raises at a field
