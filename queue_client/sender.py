@@ -143,6 +143,7 @@ class Sender:
 
     def _recovered(self) -> None:
         if self._outage.over():
+            self._beat_at = 0.0  # workers may have missed the last sign of life
             self._bearing(lambda: self._link.renew(self._client))  # not again: it is over
 
     def _cancel(self, given_up: dict[str, tuple[str, set[int]]]) -> None:
