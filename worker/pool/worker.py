@@ -29,10 +29,11 @@ from rq.worker_registration import register
 
 from worker.pool.job import PoolJob
 from worker.pool.loop import Engine
+from worker.pool.redis_url import url_of
 from worker.pool.run import PoolRun, RunOptions
 from worker.pool.safety import remove_pickle
 from worker.pool.scheduler import SchedulerProcess
-from worker.settings import Settings, SettingsError, load_settings
+from worker.settings import RedisSettings, Settings, SettingsError, load_settings
 
 remove_pickle()
 
@@ -137,7 +138,14 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
             )
             raise SystemExit(EXIT_USAGE)
         self.worker_ttl = worker.expiry_s
-        return settings.model_copy(update={"worker": worker})
+        return settings.model_copy(update={"worker": worker, "redis": self._redis(settings)})
+
+    def _redis(self, settings: Settings) -> RedisSettings:
+        """Limits live where the queues are, unless the settings name another Redis."""
+        if "url" in settings.redis.model_fields_set:
+            return settings.redis
+        url = url_of(self.connection)
+        return settings.redis if url is None else RedisSettings(url=url)
 
     async def _work(self, settings: Settings, options: RunOptions, logs: tuple[Any, ...]) -> bool:
         engine = self.make_engine(settings)
