@@ -7,16 +7,20 @@
 -- KEYS[6]  outcomes  HASH   row -> encoded outcome
 -- KEYS[7]  attempts  HASH   row -> starts so far
 -- KEYS[8]  cancelled SET    cancelled rows
+-- KEYS[9]  producer  STRING its sign of life
 -- ARGV[1]  job_id    text
 -- ARGV[2]  ours      "1" if the job needs its payload
 -- ARGV[3]  data      the job's new data; empty keeps the old one
 -- ARGV[4]  now       RQ's time stamp
 -- ARGV[5]  ttl_s     how long the job and its payload are kept from now, seconds
--- ARGV[6+] row       outcomes to forget: those that failed
+-- ARGV[6]  wanted_s  how long the job is wanted although its producer is gone; 0 without one
+-- ARGV[7+] row       outcomes to forget: those that failed
 -- Returns "OK", or why not: "GONE", "NOT_FAILED", "NO_PAYLOAD".
 local job, failed, queue, queues = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local payload, outcomes, attempts, cancelled = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local producer = KEYS[9]
 local job_id, ours, data, now, ttl_s = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local wanted_s = tonumber(ARGV[6])
 
 if redis.call('EXISTS', job) == 0 then
   redis.call('ZREM', failed, job_id)
@@ -38,7 +42,10 @@ if data ~= '' then
 end
 redis.call('EXPIRE', job, ttl_s)
 redis.call('EXPIRE', payload, ttl_s)
-for position = 6, #ARGV do
+if wanted_s > 0 then
+  redis.call('SET', producer, '1', 'EX', wanted_s, 'NX')
+end
+for position = 7, #ARGV do
   local row = ARGV[position]
   redis.call('HDEL', outcomes, row)
 end

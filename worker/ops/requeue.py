@@ -23,6 +23,8 @@ from queue_client.protocol import (
     cancel_key,
     outcomes_key,
     payload_key,
+    producer_key,
+    producer_of,
 )
 from queue_client.wire import Serializer, decode_outcome
 from worker.ops.rq_state import (
@@ -40,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 500  # jobs moved between two round trips
 MAX_DATA = 1 << 20  # bytes of a job's data that are looked at; ours have some hundred
+#: Pools do not score for producers that are gone; an operator who requeues wants it all the same.
+WANTED_S = 3600
 STALE_A_CALL = 10_000  # ids taken off a queue by one compact
 
 FAULTS = {
@@ -137,8 +141,17 @@ def _requeue_chunk(connection: redis.Redis, job_ids: Sequence[str]) -> list[str]
             outcomes_key(job_id),
             attempts_key(job_id),
             cancel_key(job_id),
+            producer_key(producer_of(job_id) or "nobody"),
         ]
-        args: list[Argument] = [job_id, int(plan.ours), plan.data, now, MAX_JOB_TTL_S, *plan.forgotten]
+        args: list[Argument] = [
+            job_id,
+            int(plan.ours),
+            plan.data,
+            now,
+            MAX_JOB_TTL_S,
+            WANTED_S if producer_of(job_id) else 0,
+            *plan.forgotten,
+        ]
         calls.append((_REQUEUE, keys, args))
     return [text(reply) for reply in run_all(connection, calls)]
 

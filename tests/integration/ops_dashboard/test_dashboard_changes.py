@@ -110,6 +110,7 @@ def test_a_stopped_job_goes_on_where_it_was(
             assert futures[0].result(TIMEOUT_S).kind == "cancelled"
             eventually(lambda: connection.zscore("rq:failed:rewards", job_id))
 
+            client.close()  # what is requeued is scored although its producer is gone
             assert page.post(f"/job/{job_id}/requeue").status_code == 200
             eventually(lambda: connection.hget(f"rq:job:{job_id}", "status") == b"finished")
     rows = {one["row"]: one for one in page.json(f"/0/data/job/{job_id}.json")["outcomes"]}
