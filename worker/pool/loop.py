@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -210,6 +209,8 @@ class PoolLoop:
     ) -> None:
         uid = flight.trajectories[row].uid if row < len(flight.trajectories) else None
         count = flight.attempt(row) if attempts is None else attempts
+        if attempts is None:  # the engine counts its own further tries on top
+            count = max(count, outcome.attempts)
         outcome = dataclasses.replace(outcome, attempts=count, uid=uid)
         if flight.settle(row, outcome):
             self.counts.rows += 1
@@ -346,13 +347,3 @@ class PoolLoop:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def describe(engine: Engine) -> dict[str, Any]:
-    """What an engine says about its functions and limits, where it says anything."""
-    asked = getattr(engine, "describe", None)
-    if asked is None:
-        return {"functions": {}, "limits": []}
-    said = asked()
-    found = await said if inspect.isawaitable(said) else said
-    return dict(found)

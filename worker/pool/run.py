@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from worker.pool.describing import describe
 from worker.pool.flight import Flight
 from worker.pool.heart import Heart, HeartSays
-from worker.pool.loop import TICK_S, Engine, PoolLoop, describe
+from worker.pool.loop import TICK_S, Engine, PoolLoop
 from worker.pool.reading import Taken, flight_of
 from worker.pool.scripts import own_connection
 from worker.pool.sweeper import Sweeper
 from worker.pool.take import BLOCK_S, Taker, TakerFacts
-from worker.settings import WorkerSettings
+from worker.settings import Settings
 
 if TYPE_CHECKING:
     from worker.pool.worker import PoolWorker
@@ -46,28 +45,28 @@ class PoolRun:
     """Built and used on the event loop; `until_stopped` is its whole life."""
 
     def __init__(
-        self, worker: PoolWorker, engine: Engine, settings: WorkerSettings, options: RunOptions
+        self, worker: PoolWorker, engine: Engine, settings: Settings, options: RunOptions
     ) -> None:
-        self._worker, self._engine = worker, engine
-        self._settings, self._options = settings, options
+        self._worker, self._options = worker, options
+        self._all_settings, self._settings = settings, settings.worker
         self._loop = asyncio.get_running_loop()
         self._stop, self._cold = asyncio.Event(), asyncio.Event()
         self._in_transit = 0
         self._reserved: dict[str, int] = {}
-        self._described: dict[str, Any] = {"functions": {}, "limits": []}
+        self._described: dict[str, str] = {}
         self.pool = PoolLoop(
             engine,
             self._connect(),
             self._connect(),
             worker=worker.name,
-            concurrency=settings.concurrency,
-            max_attempts=settings.max_attempts,
+            concurrency=self._settings.concurrency,
+            max_attempts=self._settings.max_attempts,
             on_room=self._on_room,
             on_dependents=self._on_dependents,
         )
         self.taker = Taker(
             self._connect,
-            TakerFacts(worker.name, worker.queue_names(), settings.expiry_s),
+            TakerFacts(worker.name, worker.queue_names(), self._settings.expiry_s),
             free=self._free,
             held=self._held,
             accept=self._accept,
@@ -78,9 +77,9 @@ class PoolRun:
         self.heart = Heart(
             self._heart_connection,
             worker=worker.name,
-            beat_s=settings.heartbeat_s,
-            expiry_s=settings.expiry_s,
-            frozen_s=settings.frozen_s,
+            beat_s=self._settings.heartbeat_s,
+            expiry_s=self._settings.expiry_s,
+            frozen_s=self._settings.frozen_s,
             flights=lambda: list(self.pool.flights.values()),
             facts=self._facts,
             state=self._state,
@@ -94,15 +93,15 @@ class PoolRun:
         self.sweeper = Sweeper(
             self._connect(),
             worker.queue_names(),
-            sweep_s=settings.sweep_s,
-            beat_s=settings.heartbeat_s,
+            sweep_s=self._settings.sweep_s,
+            beat_s=self._settings.heartbeat_s,
         )
 
     # ---- life
 
     async def until_stopped(self) -> bool:
         """Work until told to stop. Returns whether any job was taken; raises if a part crashed."""
-        self._described = await describe(self._engine)
+        self._described = await self._loop.run_in_executor(None, describe, self._all_settings)
         delivering = self._loop.create_task(self.pool.delivery.run(), name="deliver")
         self.heart.beat()
         for thread in (self.heart, self.sweeper, self.taker):
@@ -248,7 +247,6 @@ class PoolRun:
 
     def _facts(self) -> dict[str, str | int]:
         worker = self._worker
-        settings = self._settings.model_dump_json()
         return {
             "host": str(worker.hostname),
             "pid": int(worker.pid or 0),
@@ -257,9 +255,7 @@ class PoolRun:
             "concurrency": self._settings.concurrency,
             "in_flight": self.pool.places.running,
             "clock_ms": self.heart.clock_ms,
-            "settings": hashlib.sha256(settings.encode()).hexdigest()[:16],
-            "functions": json.dumps(self._described.get("functions", {})),
-            "limits": json.dumps(list(self._described.get("limits", []))),
+            **self._described,
         }
 
 

@@ -153,7 +153,7 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
         try:
             self._take_over_name()
             self.bootstrap(*logs)
-            run = self._run = PoolRun(self, engine, settings.worker, options)
+            run = self._run = PoolRun(self, engine, settings, options)
             self._handle_signals()
             try:
                 return await run.until_stopped()
