@@ -37,7 +37,7 @@ class Rollout:
 
 
 def read_rollouts(stream: BinaryIO) -> Iterator[Rollout]:
-    """Yield one Rollout a line, in order; malformed lines carry their error. Never raises for one."""
+    """Yield one Rollout a line, in order; a malformed line carries its error and raises nothing."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES):
         number += 1
@@ -157,7 +157,8 @@ def _messages(record: dict[str, Any]) -> list[dict[str, Any]] | None:
     prompt = record.get("prompt")
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
-    messages = _typed(record, "messages" if prompt is None else "prompt", list)
+    name = "messages" if prompt is None else "prompt"
+    messages: list[dict[str, Any]] | None = _typed(record, name, list)
     for place, message in enumerate(messages or ()):
         if not isinstance(message, dict):
             raise BadTrajectory(f"messages[{place}] must be an object, got {_shown(message)}")

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from worker.ops.installation import PACKAGES, InstallationError, check_installation
+
 COMMANDS = {
     "check": "try a reward function before a large run",
     "dashboard": "serve rq-dashboard with a Limits page",
@@ -35,6 +37,8 @@ class LazyGroup(click.Group):
         try:
             module = importlib.import_module(f"worker.ops.commands.{name}")
         except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] in PACKAGES:
+                raise  # a fault of ours, not something to install
             raise click.UsageError(
                 f"`rewardpool {name}` needs {error.name}: pip install 'rewardpool[worker]'"
             ) from error
@@ -55,8 +59,6 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> Any:
     """Run the command line; exit codes: 0 done, 1 some rows failed, 2 wrong usage or settings."""
-    from worker.ops.installation import InstallationError, check_installation
-
     try:
         check_installation()
         return cli.main(args=argv, prog_name="rewardpool")

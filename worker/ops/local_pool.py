@@ -18,6 +18,8 @@ from types import TracebackType
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from queue_client.protocol import DEFAULT_QUEUE
 from worker.ops import server_watch
@@ -26,10 +28,15 @@ from worker.ops.embedded import EmbeddedServer
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 CHECK_S = 0.05
+WRONG_USAGE = 2
 
 
 class PoolFailed(RuntimeError):
-    """A worker process ended before it listened; carries the end of its log."""
+    """The pool did not come up, or a worker process ended; the message holds the end of its log."""
+
+
+class PoolMisconfigured(PoolFailed):
+    """A worker refused its settings or its reward function; the message is its one line."""
 
 
 class LocalPool:
@@ -64,6 +71,9 @@ class LocalPool:
                 )
             )
             self._start_workers()
+        except redis.exceptions.RedisError as error:
+            self.stop()
+            raise PoolFailed(f"Redis cannot be reached: {error}") from None
         except BaseException:
             self.stop()
             raise
@@ -94,10 +104,11 @@ class LocalPool:
     def check(self) -> None:
         """Raise PoolFailed if a worker process has ended."""
         for number, process in enumerate(self._processes):
-            if process.poll() is not None:
-                raise PoolFailed(
-                    f"worker {number} ended with code {process.returncode}:\n{self._tail(number)}"
-                )
+            code = process.poll()
+            if code == WRONG_USAGE:
+                raise PoolMisconfigured(self._tail(number).strip().splitlines()[-1])
+            if code is not None:
+                raise PoolFailed(f"worker {number} ended with code {code}:\n{self._tail(number)}")
 
     def _start(self, number: int) -> None:
         with (self._logs / f"worker-{number}.log").open("wb") as log:
@@ -138,11 +149,14 @@ class LocalPool:
                 env[f"REWARDPOOL_{section.upper()}__{key.upper()}"] = text
         return env
 
-    def _await_workers(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        with redis.Redis.from_url(self.url) as client:
-            listening = f"rq:workers:{self.queue}"
-            before = 0
+    def _start_workers(self) -> None:
+        listening = f"rq:workers:{self.queue}"
+        at_once = Retry(NoBackoff(), 0)
+        with redis.Redis.from_url(self.url, retry=at_once) as client:
+            before = int(client.scard(listening))
+            for number in range(self.workers):
+                self._start(number)
+            deadline = time.monotonic() + START_TIMEOUT_S
             while int(client.scard(listening)) < before + self.workers:
                 self.check()
                 if time.monotonic() > deadline:

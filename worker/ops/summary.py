@@ -15,6 +15,7 @@ from rich.text import Text
 from queue_client.outcome import Outcome
 
 SLOWEST = 5
+EXAMPLES = 4  # of one kind of failure
 #: Percentiles come from at most this many rows, evenly thinned, so that memory stays flat.
 MAX_SAMPLES = 20_000
 
@@ -93,7 +94,7 @@ class Summary:
 
     sources: dict[str, SourceTotals] = field(default_factory=dict)
     kinds: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    examples: dict[str, list[tuple[Any, str]]] = field(default_factory=dict)
     wait: Samples = field(default_factory=Samples)
     run: Samples = field(default_factory=Samples)
     slowest: list[tuple[float, str, float, float]] = field(default_factory=list)
@@ -107,7 +108,9 @@ class Summary:
         self.run.add(outcome.run_s)
         if outcome.kind is not None:
             self.kinds[outcome.kind.value] += 1
-            self.examples.setdefault(outcome.kind.value, (row_id, outcome.message))
+            examples = self.examples.setdefault(outcome.kind.value, [])
+            if len(examples) < EXAMPLES:
+                examples.append((row_id, outcome.message))
         took = (outcome.wait_s + outcome.run_s, str(row_id), outcome.wait_s, outcome.run_s)
         push = heapq.heappush if len(self.slowest) < SLOWEST else heapq.heappushpop
         push(self.slowest, took)
@@ -179,9 +182,9 @@ def _failures(summary: Summary) -> Table:
     table.add_column("rows", justify="right")
     table.add_column("for example", overflow="fold")
     for kind, count in summary.kinds.most_common():
-        row_id, message = summary.examples[kind]
-        shown = message if len(message) <= 90 else message[:87] + "..."
-        table.add_row(kind, f"{count:,}", Text(f"{row_id}: {shown}"))
+        for place, (row_id, message) in enumerate(summary.examples[kind]):
+            shown = Text(f"{row_id}: {message if len(message) <= 90 else message[:87] + '...'}")
+            table.add_row(*((kind, f"{count:,}") if place == 0 else ("", "")), shown)
     return table
 
 

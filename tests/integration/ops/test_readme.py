@@ -66,7 +66,7 @@ def test_the_quickstart_prints_the_rewards(marker: str, folder: Path, redis_url:
             timeout=90,
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout == "[1.0, 0.0] [True, True]\n"
+        assert done.stdout == "[1.0, 0.0] [True, True]\n", done.stderr
     finally:
         worker.terminate()
         _, errors = worker.communicate(timeout=60)

@@ -62,6 +62,7 @@ def maths(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     """The real maths rollouts, and the same with five lines spoilt, scored in one run."""
     folder = tmp_path_factory.mktemp("maths")
     good = (data / "math_rollouts.jsonl").read_bytes().splitlines()
+    tower = {"id": "tower", "response": r"\boxed{9^{9^{9^{9}}}}", "ground_truth": "3"}
     first = json.loads(good[2])
     without_truth = {k: v for k, v in first.items() if k != "ground_truth"} | {"id": "no-truth"}
     surrogate = {**first, "id": "surrogate", "response": "\\boxed{32} \ud800"}
@@ -69,7 +70,7 @@ def maths(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     spoilt = [
         good[0][: len(good[0]) // 2],
         b"",
-        *(json.dumps(row).encode() for row in (without_truth, surrogate, huge)),
+        *(json.dumps(row).encode() for row in (without_truth, surrogate, huge, tower)),
     ]
     mixed = [*good[:3], *spoilt, *good[3:]]
     file = folder / "rollouts.jsonl"
@@ -87,7 +88,16 @@ def test_there_are_as_many_results_as_lines_in_their_order(maths: dict[str, Any]
     ids = [result["id"] for result in maths["results"]]
     good = [record["id"] for record in maths["good"]]
 
-    assert ids == [*good[:3], "line-4", "line-5", "no-truth", "surrogate", "huge", *good[3:]]
+    assert ids == [
+        *good[:3],
+        "line-4",
+        "line-5",
+        "no-truth",
+        "surrogate",
+        "huge",
+        "tower",
+        *good[3:],
+    ]
     for result in maths["results"]:
         assert list(result) == "id status reward extra error attempts wait_s run_s".split()
 
@@ -101,10 +111,17 @@ def test_the_verifier_agrees_with_the_stored_rewards_of_nine_in_ten(maths: dict[
 
 
 def test_a_comparison_that_does_not_end_is_a_timeout_and_no_zero(maths: dict[str, Any]) -> None:
-    (result,) = [row for row in maths["results"] if row["id"] == "math_with_judge-1"]
+    results = {row["id"]: row for row in maths["results"]}
+    tower = results["tower"]
 
-    assert (result["status"], result["reward"]) == ("failed", None)
-    assert result["error"]["kind"] == "timeout"
+    assert (tower["status"], tower["reward"]) == ("failed", None)
+    assert tower["error"]["kind"] == "timeout"
+    # This one takes some seconds of a free core: it ends in time or fails, and is never wrong.
+    slow = results["math_with_judge-1"]
+    if slow["status"] == "scored":
+        assert slow["reward"] == 1.0
+    else:
+        assert slow["error"]["kind"] == "timeout"
 
 
 def test_spoilt_lines_say_what_is_wrong_with_them(maths: dict[str, Any]) -> None:
@@ -135,7 +152,8 @@ def test_the_summary_adds_up_and_says_what_went_to_the_verifier(maths: dict[str,
     assert summary["failed"] == len(failed) == sum(summary["failures"].values())
     assert summary["to_maths_verifier"] == 12
     assert len(summary["slowest"]) == 5
-    assert summary["slowest"][0]["id"] == "math_with_judge-1"
+    slowest = {row["id"]: row["run_s"] for row in summary["slowest"]}
+    assert slowest["tower"] >= 9
 
 
 def test_turns_reach_a_function_as_outputs_with_tool_text_masked(

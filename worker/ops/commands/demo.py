@@ -19,7 +19,7 @@ from queue_client import RewardClient
 from worker.ops.embedded import NoServer
 from worker.ops.judge_stub import JudgeStub
 from worker.ops.local_pool import LocalPool, PoolFailed
-from worker.ops.score_run import ScoreRun
+from worker.ops.score_run import Progress, ScoreRun
 from worker.ops.summary import Summary, show_summary
 
 WORKERS = 2
@@ -68,9 +68,9 @@ def run(path: Path, console: Console) -> str:
         pool = stack.enter_context(LocalPool(workers=WORKERS, settings=settings(judge)))
         client = stack.enter_context(RewardClient(pool.url, queue=pool.queue))
         started = time.monotonic()
-        progress = _Progress(console, total=_lines(path))
+        progress = _Shown(console, total=_lines(path))
         scoring = ScoreRun(
-            client, results, timeout_s=120, maths_by_default=True, on_row=progress.show
+            client, results, timeout_s=120, maths_by_default=True, on_tick=progress.show
         )
         with path.open("rb") as stream:
             summary = scoring.run(stream)
@@ -99,21 +99,21 @@ def unexpected(rollouts: bytes, results: str) -> list[str]:
     return found
 
 
-class _Progress:
-    """A line now and then: readable on a terminal and in a log alike."""
+class _Shown:
+    """A line a second: readable on a terminal and in a log alike."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total, self._shown = console, total, time.monotonic()
 
-    def show(self, summary: Summary) -> None:
+    def show(self, progress: Progress) -> None:
         now = time.monotonic()
-        if summary.rows < self._total and now - self._shown < 1:
+        if progress.done < self._total and now - self._shown < 1:
             return
         self._shown = now
-        mean = summary.mean()
+        mean = "-" if progress.mean is None else f"{progress.mean:.3f}"
         self._console.print(
-            f"  {summary.rows:3d} of {self._total} rows, {summary.failed} failed, "
-            f"mean reward {0.0 if mean is None else mean:.3f}"
+            f"  {progress.done:3d} of {self._total} rows, {progress.failed} failed, "
+            f"mean reward {mean}"
         )
 
 

@@ -17,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from queue_client import PoolUnavailable, RewardClient
 from queue_client.protocol import DEFAULT_QUEUE
 from worker.ops.embedded import NoServer
-from worker.ops.local_pool import LocalPool, PoolFailed
+from worker.ops.local_pool import LocalPool, PoolFailed, PoolMisconfigured
 from worker.ops.options import config_option, json_option, parse_limits, redis_option
+from worker.ops.score_run import Progress as Counts
 from worker.ops.score_run import ScoreRun
 from worker.ops.summary import Summary, show_summary
 from worker.settings import SettingsError, load_settings, settings_from
@@ -62,7 +63,10 @@ def command(
     Writes one result line for each input line, in order. Without --redis, an embedded server and
     two workers are started for the run. Exit code 1 if some rows failed.
     """
-    tree = _settings_tree(function, parse_limits(limit_specs), limit, tokenizer)
+    try:
+        tree = _settings_tree(function, parse_limits(limit_specs), limit, tokenizer)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from None
     own = bool(tree) or not redis_url
     count = workers if workers is not None else (2 if own else 0)
     if count == 0 and own:
@@ -78,10 +82,10 @@ def command(
         routed = load_settings(environ=pool.environment()).reward.function is None
         with _output(out) as target:
             summary = run(pool, file, target, timeout_s=timeout_s, maths_by_default=routed)
-    except SettingsError as error:
+    except (SettingsError, PoolMisconfigured) as error:
         raise click.UsageError(str(error)) from None
     except (NoServer, PoolFailed, PoolUnavailable) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         click.echo("interrupted: the results so far are written", err=True)
         sys.exit(INTERRUPTED)
@@ -97,7 +101,7 @@ def run(
     with pool, RewardClient(pool.url, queue=pool.queue) as client, _progress(console) as progress:
         started = time.monotonic()
         scoring = ScoreRun(
-            client, out, timeout_s=timeout_s, maths_by_default=maths_by_default, on_row=progress
+            client, out, timeout_s=timeout_s, maths_by_default=maths_by_default, on_tick=progress
         )
         try:
             summary = scoring.run(file)
@@ -148,12 +152,11 @@ def _progress(console: Console) -> Iterator[Any]:
         task = bar.add_task("score", total=None, facts="")
         started = time.monotonic()
 
-        def show(summary: Summary) -> None:
-            rate = summary.rows / max(time.monotonic() - started, 1e-3)
-            mean = summary.mean()
-            shown = "-" if mean is None else f"{mean:.3f}"
-            facts = f"{rate:,.0f}/s  failed {summary.failed:,}  mean reward {shown}"
-            bar.update(task, completed=summary.rows, facts=facts)
+        def show(counts: Counts) -> None:
+            rate = counts.done / max(time.monotonic() - started, 1e-3)
+            mean = "-" if counts.mean is None else f"{counts.mean:.3f}"
+            facts = f"{rate:,.0f}/s  failed {counts.failed:,}  mean reward {mean}"
+            bar.update(task, completed=counts.done, facts=facts)
 
         yield show
 
