@@ -1,7 +1,7 @@
 """Search-R1: the last `<answer>` of the response against the accepted answers, by words.
 
 Case, ASCII punctuation, English articles and spacing do not count; accents do. A response with
-more than ten opening or closing tags earns a quarter: it is guessing.
+more than ten opening or closing tags earns a quarter of an exact match: it is guessing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def compute_score(
     >>> compute_score("searchR1_nq", "<answer>The Eiffel tower.</answer>", ["Eiffel Tower"])
     1.0
     """
-    return _score(solution_str, ground_truth, str.__eq__, score, format_score)
+    response = response_text(solution_str)
+    tags = max(response.count("<answer>"), response.count("</answer>"))
+    worth = score * (TOO_MANY_TAGS_SHARE if tags > MOST_TAGS else 1.0)
+    return _score(tagged(response, "answer"), ground_truth, str.__eq__, worth, format_score)
 
 
 def compute_substring_score(
@@ -54,26 +57,21 @@ def compute_substring_score(
     if max_words is not None and answer is not None and len(answer.split()) > max_words:
         wanted(ground_truth)  # a row without an answer to match is still refused
         return format_score
-    return _score(solution_str, ground_truth, str.__contains__, score, format_score)
+    return _score(answer, ground_truth, str.__contains__, score, format_score)
 
 
 def _score(
-    solution_str: str,
+    answer: str | None,
     ground_truth: Any,
     matches: Callable[[str, str], bool],
     score: float,
     format_score: float,
 ) -> float:
     targets = wanted(ground_truth)
-    response = response_text(solution_str)
-    answer = tagged(response, "answer")
     if answer is None:
         return 0.0
     spoken = normalise(answer)
-    if not any(matches(spoken, target) for target in targets):
-        return format_score
-    tags = max(response.count("<answer>"), response.count("</answer>"))
-    return score * (TOO_MANY_TAGS_SHARE if tags > MOST_TAGS else 1.0)
+    return score if any(matches(spoken, target) for target in targets) else format_score
 
 
 def wanted(ground_truth: Any) -> list[str]:
@@ -88,13 +86,20 @@ def wanted(ground_truth: Any) -> list[str]:
 def tagged(text: str, tag: str) -> str | None:
     """Return what stands in the last closed `<tag>…</tag>`, or None.
 
-    >>> tagged("<answer>1</answer> <answer>2</answer>", "answer")
+    An element ends at the first closing tag after its opening one, and the next begins after it.
+
+    >>> tagged("<answer>1</answer> <answer>2</answer> </answer>", "answer")
     '2'
     """
     opening, closing = f"<{tag}>", f"</{tag}>"
-    end = text.rfind(closing)
-    start = text.rfind(opening, 0, max(end, 0))
-    return text[start + len(opening) : end].strip() if start >= 0 else None
+    found, at = None, 0
+    while (start := text.find(opening, at)) >= 0:
+        start += len(opening)
+        end = text.find(closing, start)
+        if end < 0:
+            break
+        found, at = (start, end), end + len(closing)
+    return None if found is None else text[found[0] : found[1]].strip()
 
 
 def normalise(text: str) -> str:
