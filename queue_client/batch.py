@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from queue_client.errors import BadTrajectory
 from queue_client.from_verl import Grouping, Images, read_verl
 from queue_client.images import refuse_images
 from queue_client.padding import TENSORS, Padding, Row, build
@@ -61,7 +62,9 @@ class TrajectoryBatch:
             if trajectory.messages:
                 refuse_images(trajectory.messages, f"row {place}")
             padded.append(_with_arrays(trajectory, place))
-        return cls(padded)
+        batch = cls(padded)
+        _check_axes(batch.outputs)
+        return batch
 
     @classmethod
     def from_verl(
@@ -201,6 +204,16 @@ def _replaced(trajectory: Trajectory, outputs: list[Output]) -> Trajectory:
         trajectory.turn_scores,
         trajectory.extra_fields,
     )
+
+
+def _check_axes(outputs: Sequence[Output]) -> None:
+    axes = {len(one.position_ids) for one in outputs if _has_axes(one.position_ids)}
+    if len(axes) > 1:
+        raise BadTrajectory(f"position_ids have {min(axes)} and {max(axes)} axes in one batch")
+
+
+def _has_axes(positions: Any) -> bool:
+    return positions is not None and positions.ndim == 2
 
 
 def _row(output: Output) -> Row:

@@ -209,9 +209,10 @@ def _trajectory(
         session_id=own.get("session_id"),
         messages=own.get("raw_prompt"),
         num_turns=own.get("__num_turns__"),
-        tool_rewards=tool_fields.pop("tool_rewards", None),
-        turn_scores=tool_fields.pop("turn_scores", None),
     )
+    for name in ("tool_rewards", "turn_scores"):
+        if isinstance(tool_fields.get(name), list):
+            setattr(trajectory, name, tool_fields.pop(name))
     others = values.keys() - _OWN - _LEFT_OUT - set(MEDIA_FIELDS)
     extra = _sendable({name: values[name] for name in sorted(others)}, row)
     if reward_model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,32 @@ class Output:
     response_mask: TokenIds | None = None
     text: str | None = None
     position_ids: Any = None
+
+    @property
+    def policy_ids(self) -> TokenIds | None:
+        """The response ids that the policy sampled, without tool text; None without ids."""
+        if self.response_ids is None or self.response_mask is None:
+            return self.response_ids
+        pairs = zip(self.response_ids, self.response_mask, strict=True)
+        return [int(token) for token, sampled in pairs if sampled]
+
+    def policy_text(self, decode: Callable[[list[int]], str] | None = None) -> str | None:
+        """Return what the policy itself wrote, without tool text; None where nothing says so.
+
+        Reward functions get `text`, the whole response. `decode` turns ids into text and is needed
+        where tool text stands between the policy's own.
+        """
+        if self.text is not None and (self.response_mask is None or all(self.response_mask)):
+            return self.text
+        if self.response_ids is None:
+            if self.text is None or self.response_mask is None:
+                return None
+            pairs = zip(self.text, self.response_mask, strict=True)
+            return "".join(letter for letter, sampled in pairs if sampled)
+        ids = self.policy_ids
+        if ids is None or decode is None:
+            return None
+        return decode([int(token) for token in ids])
 
 
 @dataclass(slots=True)

@@ -12,18 +12,21 @@ from queue_client.trajectory import Trajectory
 from queue_client.wire_document import pack, unpack
 
 _MAPS = frozenset({"extra_info", "extra_fields"})
-FIELDS = (
-    "data_source",
-    "ground_truth",
-    "extra_info",
-    "uid",
-    "session_id",
-    "messages",
-    "num_turns",
-    "tool_rewards",
-    "turn_scores",
-    "extra_fields",
-)
+_NULL = type(None)
+#: The fields in the order of the class, and the types each may have on arrival; empty: any plain.
+_TYPES: dict[str, frozenset[type]] = {
+    "data_source": frozenset({str, _NULL}),
+    "ground_truth": frozenset(),
+    "extra_info": frozenset({dict}),
+    "uid": frozenset({str, int, _NULL}),
+    "session_id": frozenset({int, str, _NULL}),
+    "messages": frozenset({list, _NULL}),
+    "num_turns": frozenset({int, _NULL}),
+    "tool_rewards": frozenset({list, _NULL}),
+    "turn_scores": frozenset({list, _NULL}),
+    "extra_fields": frozenset({dict}),
+}
+FIELDS = tuple(_TYPES)
 _GETTERS: tuple[tuple[str, Callable[[Trajectory], Any]], ...] = tuple(
     (name, attrgetter(name)) for name in FIELDS
 )
@@ -53,7 +56,7 @@ def pack_fields(trajectories: Sequence[Trajectory]) -> bytes:
         columns[name] = column
     try:
         packed = pack(columns)
-        unpack(packed)
+        _read(packed, len(trajectories))
     except (TypeError, ValueError, OverflowError) as error:
         raise _culprit(trajectories, error) from None
     return packed
@@ -63,23 +66,34 @@ def unpack_fields(packed: Any, count: int) -> list[Trajectory]:
     """Return `count` trajectories without outputs; raises WireError for anything else."""
     if type(packed) is not bytes:
         raise WireError("fields is no packed map of columns")
-    columns = unpack(packed)
-    if type(columns) is not dict or columns.keys() - set(FIELDS):
-        raise WireError("fields is no map of known columns")
-    values = [_column(columns, name, count) for name in FIELDS]
+    columns = _read(packed, count)
+    values = [
+        columns.get(name) or ([{} for _ in range(count)] if name in _MAPS else [None] * count)
+        for name in FIELDS
+    ]
     return [Trajectory([], *row) for row in zip(*values, strict=True)]
 
 
-def _column(columns: dict[str, Any], name: str, count: int) -> list[Any]:
-    if name not in columns:
-        return [{} for _ in range(count)] if name in _MAPS else [None] * count
-    column = columns[name]
+def _read(packed: bytes, count: int) -> dict[str, list[Any]]:
+    columns = unpack(packed)
+    if type(columns) is not dict or columns.keys() - _TYPES.keys():
+        raise WireError("fields is no map of known columns")
+    return {name: _column(name, column, count) for name, column in columns.items()}
+
+
+def _column(name: str, column: Any, count: int) -> list[Any]:
     if type(column) is list and len(column) == 1 != count and type(column[0]) is str:
-        return column * count
+        column = column * count
     if type(column) is not list or len(column) != count:
         raise WireError(f"fields.{name} is no column of {count} values")
-    if name in _MAPS and any(type(value) is not dict for value in column):
-        raise WireError(f"fields.{name} holds something other than maps")
+    allowed = _TYPES[name]
+    wrong = set(map(type, column)) - allowed if allowed else None
+    if wrong:
+        raise WireError(f"{name} is {min(kind.__name__ for kind in wrong)}")
+    if name == "messages":
+        for messages in column:
+            if messages and set(map(type, messages)) != {dict}:
+                raise WireError("messages is no list of maps")
     return column
 
 
@@ -88,9 +102,9 @@ def _culprit(trajectories: Sequence[Trajectory], error: Exception) -> BadTraject
     for row, trajectory in enumerate(trajectories):
         for name, getter in _GETTERS:
             try:
-                unpack(pack(plain(getter(trajectory), name)))
-            except NotPlain as reason:
+                _read(pack({name: [plain(getter(trajectory), name)]}), 1)
+            except (NotPlain, WireError) as reason:
                 return BadTrajectory(f"row {row}: {reason}")
-            except (TypeError, ValueError, OverflowError, RecursionError) as reason:
+            except (TypeError, ValueError, OverflowError) as reason:
                 return BadTrajectory(f"row {row}: {name} cannot travel: {reason}")
     return BadTrajectory(f"fields cannot travel: {error}")

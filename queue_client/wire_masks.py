@@ -76,6 +76,8 @@ def unpack_positions(packed: Any, totals: Sequence[int]) -> list[NDArray[np.int6
     axes: list[int] = unpack_vector(axis_vector, "positions.axes", length=len(totals)).tolist()
     if any(not _FLAT <= axis <= MAX_AXES for axis in axes):
         raise WireError(f"positions.axes holds a number outside {_FLAT} to {MAX_AXES}")
+    if len({axis for axis in axes if axis > 0}) > 1:
+        raise WireError("positions.axes differ from row to row")
     sizes = [abs(axis) * total for axis, total in zip(axes, totals, strict=True)]
     steps = unpack_vector(step_vector, "positions.steps", length=sum(sizes))
     rows: list[NDArray[np.int64] | None] = []
