@@ -21,6 +21,7 @@ class RowClock:
         "_since",
         "_waiting",
         "changed",
+        "expired_waiting",
         "run_limit_s",
         "run_s",
         "wait_limit_s",
@@ -34,6 +35,7 @@ class RowClock:
         self._running = False
         self._waiting = 0
         self.changed: Callable[[], None] | None = None
+        self.expired_waiting = False  # whether time ran out while the row waited for a limit
 
     @property
     def is_waiting(self) -> bool:
@@ -122,7 +124,11 @@ class Expiry:
             return
         left = self._clock.left_s()
         if left != math.inf:
-            self._handle = self._loop.call_later(max(0.0, left), self._expire)
+            self._handle = self._loop.call_later(max(0.0, left), self._fire)
+
+    def _fire(self) -> None:
+        self._clock.expired_waiting = self._clock.is_waiting
+        self._expire()
 
     def stop(self) -> None:
         """No more expiry."""
@@ -130,3 +136,39 @@ class Expiry:
         self._clock.changed = None
         if self._handle is not None:
             self._handle.cancel()
+
+
+class Deadline:
+    """Ends what runs inside the block once `left_s` are over, by TimeoutError.
+
+    Like `asyncio.timeout`, and it notes whether the row was waiting for a limit just then.
+    """
+
+    __slots__ = ("_clock", "_fired", "_handle", "_left_s", "_task")
+
+    def __init__(self, clock: RowClock, left_s: float) -> None:
+        self._clock, self._left_s = clock, left_s
+        self._fired = False
+        self._task: asyncio.Task[Any] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        if self._left_s != math.inf:
+            loop = asyncio.get_running_loop()
+            self._handle = loop.call_later(max(0.0, self._left_s), self._fire)
+
+    def _fire(self) -> None:
+        assert self._task is not None
+        self._fired = True
+        self._clock.expired_waiting = self._clock.is_waiting
+        self._task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if not self._fired:
+            return
+        assert self._task is not None
+        if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise TimeoutError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 from queue_client.outcome import Kind, Outcome
 from worker.rewards.errors import RateLimited, RewardFailure, ScoreTimeout
 from worker.sandbox import tool_functions
-from worker.scoring.clock import RowClock
+from worker.scoring.clock import Deadline, RowClock
 from worker.scoring.decoding import Decoder, load_tokenizer
 from worker.scoring.failures import LimitTimeout, failed, failure_of
 from worker.scoring.helpers.pool import HelperPool
@@ -27,6 +26,8 @@ from worker.settings import Settings
 __all__ = ["ScoreRequest", "ScoringEngine"]
 
 MAX_BACKOFF_S = 30.0
+#: Kinds that are tried again only where the settings ask for it.
+UNSURE = frozenset({Kind.SCORER_ERROR, Kind.UNPARSEABLE})
 
 
 class ScoringEngine:
@@ -89,7 +90,7 @@ class ScoringEngine:
             done[kind] = done.get(kind, 0) + 1
             pause_s = _pause_s(failure, tries, rules.backoff_s)
             if (
-                not failure.retryable
+                not (failure.retryable or kind in UNSURE)
                 or done[kind] > rules.retries.get(kind.value, 0)
                 or time.monotonic() + pause_s >= end
             ):
@@ -106,12 +107,10 @@ class ScoringEngine:
         clock = RowClock(min(rules.timeout_s, left_s), min(rules.limit_wait_s, left_s))
         began = time.monotonic()
         try:
-            if left_s == math.inf:
-                return await route.score(row, Attempt(clock, self._workshop.limits))
-            async with asyncio.timeout(left_s):
+            async with Deadline(clock, left_s):
                 return await route.score(row, Attempt(clock, self._workshop.limits))
         except TimeoutError:
-            if clock.is_waiting:
+            if clock.expired_waiting:
                 raise LimitTimeout("its time ran out while it waited for a limit") from None
             raise ScoreTimeout("its time ran out") from None
         finally:
@@ -126,22 +125,30 @@ class ScoringEngine:
         began = time.monotonic()
         left_s = deadline - began
         try:
-            async with asyncio.timeout(None if left_s == math.inf else left_s):
-                found = await tool_functions.call_tool(
-                    tool,
-                    arguments,
-                    settings=self.settings.sandbox,
-                    limits=self._workshop.limits,
-                )
-        except asyncio.CancelledError:
-            raise
+            async with Deadline(RowClock(left_s, left_s), left_s):
+                found = await self._call_tool(tool, arguments)
         except TimeoutError:
             failure: RewardFailure = ScoreTimeout("its time ran out")
-        except Exception as error:
-            failure = failure_of(error)
+        except RewardFailure as error:
+            failure = error
         else:
             return Outcome.scored(None, found, wait_s=queued_s, run_s=time.monotonic() - began)
         return failed(failure, wait_s=queued_s, run_s=time.monotonic() - began)
+
+    async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._workshop is not None
+        try:
+            return await tool_functions.call_tool(
+                tool, arguments, settings=self.settings.sandbox, limits=self._workshop.limits
+            )
+        except Exception as error:
+            raise failure_of(error) from error
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """The pool's limiters by name."""
+        assert self._workshop is not None, "start() comes first"
+        return self._workshop.limits
 
     async def close(self) -> None:
         """End helpers, threads and connections."""

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from worker.rewards.errors import BadInput
-from worker.rewards.errors import BadInput
 from worker.rewards.registry import PREFIX as BUILTIN
 from worker.rewards.registry import builtin
 from worker.settings import SettingsError

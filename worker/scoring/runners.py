@@ -65,7 +65,7 @@ class Runner(Protocol):
 
 def timed_out(clock: RowClock) -> RewardFailure:
     """Which clock ran out."""
-    if clock.is_waiting:
+    if clock.expired_waiting:
         return LimitTimeout(f"no lease within {clock.wait_limit_s:.3g} s")
     return ScoreTimeout(f"no reward within {clock.run_limit_s:.3g} s")
 

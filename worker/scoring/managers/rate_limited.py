@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from worker.rewards.errors import BadInput, RateLimited
 from worker.scoring import calls
-from worker.scoring.failures import shown
+from worker.scoring.failures import failure_of, shown
 from worker.scoring.functions import load
 from worker.scoring.limits import LEASE_S, unknown
 from worker.scoring.managers.combined import Scorer, scorer_of
@@ -54,10 +54,15 @@ class RateLimitedManager:
         limiter = attempt.limits[self._limit]
         clock = attempt.clock
         left_s = clock.wait_left_s()
-        with clock.waiting():
-            lease = await limiter.acquire(
-                tokens=tokens, timeout_s=None if left_s == math.inf else left_s, lease_s=LEASE_S
-            )
+        try:
+            with clock.waiting():
+                lease = await limiter.acquire(
+                    tokens=tokens,
+                    timeout_s=None if left_s == math.inf else left_s,
+                    lease_s=LEASE_S,
+                )
+        except Exception as error:
+            raise failure_of(error) from error
         try:
             found = await self._scorer.score(row, attempt)
         except BaseException as error:
@@ -67,7 +72,10 @@ class RateLimitedManager:
             with contextlib.suppress(Exception):
                 await lease.release()
             raise
-        await lease.release(tokens=found.usage)
+        try:
+            await lease.release(tokens=found.usage)
+        except Exception as error:  # the lease was lost: another call may have had its place
+            raise failure_of(error) from error
         return found
 
 
