@@ -136,19 +136,31 @@ async def _grade_checked(
     code: str, cases: list[tuple[int, CallCase | TextCase]], run: Any, how: Grading
 ) -> list[CaseResult]:
     async def some(part: list[tuple[int, CallCase | TextCase]]) -> list[CaseResult]:
-        program, nonce = harness_program(
-            code,
-            [case.fields() for _, case in part],
-            case_s=how.timeout_s,
-            memory_limit_mb=how.memory_limit_mb,
-        )
+        checks = [case for _, case in part]
+        program, nonce = checks_program(code, checks, how.timeout_s, how.memory_limit_mb)
         report = await run(program)
-        stdout = report.run_result.stdout if report.run_result else ""
-        seen = read_reports(stdout, nonce, len(part))
+        seen = read_reports(_stdout(report), nonce, len(part))
         return [_checked(place, one, report) for (place, _), one in zip(part, seen, strict=True)]
 
     parts = [cases[at : at + CHECKS_A_RUN] for at in range(0, len(cases), CHECKS_A_RUN)]
     return [result for part in await _all([some(part) for part in parts]) for result in part]
+
+
+def checks_program(
+    code: str, checks: Sequence[CallCase | TextCase], case_s: float, memory_limit_mb: int
+) -> tuple[Program, str]:
+    """Return the program that runs these checks, and the word its reports begin with."""
+    fields = [check.fields() for check in checks]
+    return harness_program(code, fields, case_s=case_s, memory_limit_mb=memory_limit_mb)
+
+
+def checked_result(index: int, report: RunReport, nonce: str) -> CaseResult:
+    """Return the result of a case that was the only one of its run. Raises BadTests."""
+    return _checked(index, read_reports(_stdout(report), nonce, 1)[0], report)
+
+
+def _stdout(report: RunReport) -> str:
+    return report.run_result.stdout if report.run_result else ""
 
 
 async def _all(work: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ or a cancelled call the server may still be running the program, so the lease is
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from limiter.errors import LeaseLost
 from worker.sandbox.calls import Fault, Pause, Reply
@@ -33,8 +33,33 @@ class Limit(Protocol):
         """Pause the limit for every process."""
 
 
-def gives_back(answer: Reply | Fault) -> bool:
+class SemaphoreLimit:
+    """A semaphore as the blocking face of a limit, for callers of verl's old functions."""
+
+    #: A semaphore does not run out: it is given back whatever the server does.
+    expires = False
+    fence = 0
+
+    def __init__(self, semaphore: Any) -> None:
+        self._semaphore = semaphore
+
+    def acquire(self, *, timeout_s: float | None = None, lease_s: float = 60.0) -> Self:
+        """Take it, for as long as that takes."""
+        self._semaphore.acquire()
+        return self
+
+    def release(self) -> None:
+        """Give it back."""
+        self._semaphore.release()
+
+    def throttle(self, *, retry_after_s: float, fence: int = 0) -> None:
+        """A semaphore cannot be told."""
+
+
+def gives_back(limit: Limit, answer: Reply | Fault) -> bool:
     """Whether the place is free again after this answer."""
+    if not getattr(limit, "expires", True):
+        return True
     return isinstance(answer, Reply) or not answer.server_may_be_busy
 
 
@@ -50,7 +75,7 @@ async def acquire(limit: Limit | None, *, timeout_s: float | None, lease_s: floa
 
 async def settle(limit: Limit | None, lease: Lease | None, answer: Reply | Fault) -> None:
     """Give the place back if it is free again."""
-    if limit is not None and lease is not None and gives_back(answer):
+    if limit is not None and lease is not None and gives_back(limit, answer):
         with suppress(LeaseLost):  # slower than its own limits, but this is the answer
             await lease.release()
 
@@ -72,7 +97,7 @@ def acquire_sync(limit: Limit | None, *, timeout_s: float | None, lease_s: float
 
 def settle_sync(limit: Limit | None, lease: Lease | None, answer: Reply | Fault) -> None:
     """Give the place back if it is free again."""
-    if limit is not None and lease is not None and gives_back(answer):
+    if limit is not None and lease is not None and gives_back(limit, answer):
         with suppress(LeaseLost):
             lease.release()
 

@@ -15,11 +15,8 @@ from worker.sandbox.backends import backend_at, limit_of, place_of
 from worker.sandbox.errors import BadTests, SandboxProblem, UnsupportedLanguage
 from worker.sandbox.limits import Limit
 from worker.sandbox.program import LANGUAGES, Program
-from worker.sandbox.verdict import judge
+from worker.sandbox.report import tool_fields
 from worker.settings import SandboxSettings
-
-#: Characters of each stream that go back to the trainer.
-LONGEST_STREAM = 200_000
 
 ToolFunction = Callable[
     [Mapping[str, Any], SandboxSettings, Mapping[str, Limit] | None], Awaitable[dict[str, Any]]
@@ -31,8 +28,7 @@ async def run_program(
 ) -> dict[str, Any]:
     """Run `code` in `language` with `stdin`, for at most `timeout` seconds each to compile and run.
 
-    Returns result and status of the status table, run_status, stdout, stderr, exit_code,
-    duration_s, stdout_bytes and output_flood. Raises BadInput, SandboxFailure.
+    Returns the fields of `report.tool_fields`. Raises BadInput, SandboxFailure.
     """
     program = _program(arguments, settings)
     place = place_of(settings)
@@ -45,23 +41,10 @@ async def run_program(
         failure = SandboxFailure(str(error))
         failure.retryable = error.retryable
         raise failure from error
-    verdict = judge(report)
-    if not verdict.judged:
-        raise SandboxFailure(f"{verdict.status}: {report.message[:200]}")
-    command = report.run_result or report.compile_result
-    assert command is not None, "a judged program has run or was compiled"
-    return {
-        "result": verdict.result,
-        "status": verdict.status,
-        "run_status": command.status,
-        "stdout": command.stdout[:LONGEST_STREAM],
-        "stderr": command.stderr[:LONGEST_STREAM],
-        "exit_code": command.return_code,
-        "duration_s": command.execution_time,
-        "stdout_bytes": command.stdout_bytes,
-        "output_flood": command.flooded,
-        "timeout_s": program.run_timeout_s,
-    }
+    found = tool_fields(report, program.run_timeout_s)
+    if "error" in found:
+        raise SandboxFailure(str(found["error"]))
+    return found
 
 
 TOOLS: dict[str, ToolFunction] = {"sandbox": run_program}
