@@ -11,6 +11,8 @@ from worker.scoring.upstream import retry_after_s
 from worker.settings import ModelSettings
 
 CONNECT_TIMEOUT_S = 5.0
+#: More are an embedding rather than labels, and are not passed on.
+MOST_LABELS = 16
 _PATHS = {"vllm": "/classify", "sglang": "/v1/embeddings"}
 
 
@@ -62,8 +64,11 @@ class ServedModel:
         field = "probs" if self._dialect == "vllm" else "embedding"
         try:
             listed = reply.json()["data"][-1][field]
-            return [number(each, field) for each in listed][-16:] or [listed[-1]]
+            outputs = [number(each, field) for each in listed]
         except (ValueError, LookupError, TypeError) as error:
             raise UpstreamError(
                 f"reward model: no data[-1].{field} in the reply ({type(error).__name__})"
             ) from None
+        if not outputs:
+            raise UpstreamError(f"reward model: data[-1].{field} is empty")
+        return outputs if len(outputs) <= MOST_LABELS else outputs[-1:]
