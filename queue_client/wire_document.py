@@ -16,6 +16,8 @@ from queue_client.plain import simplify
 VERSION = 1
 #: Longer payloads are not read unless the caller allows more.
 MAX_BYTES = 1 << 28
+#: Up to this size false lengths cannot allocate more than some megabytes: nothing is walked first.
+TINY_BYTES = 1 << 11
 #: Up to this size nobody counts what a payload holds: a map of one byte takes 72 bytes of memory.
 SMALL_BYTES = 1 << 20
 MAX_CONTAINERS = 1 << 20
@@ -32,14 +34,15 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes | memoryview, *, max_bytes: int = MAX_BYTES) -> Any:
-    """Return the plain value of msgpack bytes; the structure is walked before anything is built.
+    """Return the plain value of msgpack bytes; long ones are walked before anything is built.
 
     Raises WireError for truncated, surplus, too deep or too long input and for unknown extensions.
     """
     if len(data) > max_bytes:
         raise WireError(f"payload has {len(data)} bytes, at most {max_bytes} are read")
     try:
-        _walk(data, max_bytes)
+        if len(data) > TINY_BYTES:
+            _walk(data, max_bytes)
         return msgpack.unpackb(
             data,
             ext_hook=_extension,
@@ -82,7 +85,7 @@ def _walk(data: bytes | memoryview, max_bytes: int) -> None:
     walker.feed(data)
     walker.skip()
     if walker.tell() != len(data):
-        raise WireError(f"payload has {len(data) - walker.tell()} surplus bytes")
+        raise msgpack.ExtraData(None, memoryview(data)[walker.tell() :])
 
 
 def _counting(size: int) -> dict[str, Any]:
@@ -117,11 +120,14 @@ def _extension(code: int, data: bytes) -> int:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, msgpack.OutOfData):
+    said = str(error)
+    if isinstance(error, msgpack.OutOfData) or "incomplete input" in said or "exceeds max" in said:
         return "truncated"
+    if isinstance(error, msgpack.ExtraData):
+        return f"{len(error.extra)} surplus bytes"
     if isinstance(error, msgpack.StackError):
         return "nested too deep"
-    return f"{type(error).__name__}: {error}"[:200]
+    return f"{type(error).__name__}: {said}"[:200]
 
 
 def _shown(value: Any) -> str:

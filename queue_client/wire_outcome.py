@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import isfinite
 from typing import Any
 
@@ -12,7 +13,7 @@ from queue_client.plain import NotPlain, plain
 from queue_client.wire_document import pack_message, unpack_message
 
 _KINDS = {str(kind): kind for kind in Kind}
-_NUMBER = frozenset({float, int})
+_NUMBER = frozenset({float})
 #: The fields in the order in which they travel, and the types each may have.
 _FIELDS: tuple[tuple[str, frozenset[type]], ...] = (
     ("status", frozenset({str})),
@@ -27,6 +28,8 @@ _FIELDS: tuple[tuple[str, frozenset[type]], ...] = (
     ("uid", frozenset({str, int, type(None)})),
 )
 _KIND = 3
+_NUMBERS = (1, 7, 8)
+_SHAPES = frozenset(product(*(kinds for _, kinds in _FIELDS)))
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
@@ -92,12 +95,16 @@ def _outcome(values: Any) -> Outcome:
 
 def _check(values: list[Any]) -> None:
     """Refuse what no outcome holds: what one side encodes, the other must be able to read."""
-    for value, (name, kinds) in zip(values, _FIELDS, strict=True):
-        kind = type(value)
-        if kind not in kinds:
-            raise WireError(f"outcome.{name} is {kind.__name__}")
-        if kind is float and not isfinite(value):
-            raise WireError(f"outcome.{name} is {value}")
+    if tuple(map(type, values)) not in _SHAPES:
+        name, found = next(
+            (name, type(value).__name__)
+            for value, (name, kinds) in zip(values, _FIELDS, strict=True)
+            if type(value) not in kinds
+        )
+        raise WireError(f"outcome.{name} is {found}")
+    for place in _NUMBERS:
+        if values[place] is not None and not isfinite(values[place]):
+            raise WireError(f"outcome.{_FIELDS[place][0]} is {values[place]}")
     status, kind = values[0], values[_KIND]
     if status not in ("scored", "failed"):
         raise WireError("outcome.status is neither scored nor failed")
