@@ -107,6 +107,8 @@ BUILTINS = (
     Builtin("search_r1_substring", "worker.rewards.search_r1:compute_substring_score", "thread"),
     Builtin("token_f1", "worker.rewards.token_f1:compute_score", "thread"),
     Builtin("multiple_choice", "worker.rewards.multiple_choice:compute_score", "thread"),
+    Builtin("countdown", "worker.rewards.countdown:compute_score", "thread", ("countdown",)),
+    Builtin("knights", "worker.rewards.knights:compute_score", "thread", ("kk",)),
     Builtin("think_format", "worker.rewards.formats:compute_think_score", "thread"),
     Builtin("tag_count", "worker.rewards.formats:compute_tag_score", "thread"),
     Builtin("overlong", "worker.rewards.lengths:compute_overlong_score", "thread"),

@@ -23,6 +23,7 @@ NEEDED = {
     "overlong": {"max_length": 100, "buffer": 10, "unit": "characters"},
     "cosine_length": {"max_length": 100, "unit": "characters"},
 }
+TRUTHS = {"countdown": {"target": 1, "numbers": [1]}, "knights": "Ada is a knight"}
 QUICK = [each.name for each in BUILTINS if each.executor == "thread"]
 GRADERS = [
     "gsm8k", "gsm8k_flexible", "math", "math_dapo", "search_r1", "search_r1_substring",
@@ -40,6 +41,7 @@ PIECES = [
 def reward_of(name: str, response: str, truth: Any = "B") -> float:
     """The number a built-in gives."""
     source = "openai/gsm8k" if name == "cosine_length" else None
+    truth = TRUTHS.get(name, truth)
     found = builtin(name).load()(source, response, truth, {}, **NEEDED.get(name, {}))
     return float(found["score"] if isinstance(found, Mapping) else found)
 
@@ -107,7 +109,7 @@ def test_a_missing_ground_truth_is_bad_input_and_not_a_zero(name: str, truth: An
 def test_a_response_that_is_no_text_is_bad_input(each: Any) -> None:
     function: Callable[..., Any] = each.load()
     with pytest.raises(BadInput, match="solution_str"):
-        function(None, None, "B", {}, **NEEDED.get(each.name, {}))
+        function(None, None, TRUTHS.get(each.name, "B"), {}, **NEEDED.get(each.name, {}))
 
 
 @patient
