@@ -90,7 +90,9 @@ def read_acquire(reply: Any) -> Answer:
             place=int(reply[3]),
             rides=read_rides(reply[4:7]),
         )
-    return Answer(code, largest=int(reply[1]) if code == IMPOSSIBLE else 0)
+    if code == IMPOSSIBLE:
+        return Answer(code, largest=int(reply[1]), rides=read_rides(reply[2:5]))
+    return Answer(code, rides=read_rides(reply[1:4]))
 
 
 def read_code(reply: Any) -> tuple[int, Rides]:

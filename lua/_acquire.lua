@@ -7,7 +7,7 @@ local function replay(id, owner)
   if fate == 1 then
     return { 1, core.held(id) or 0, max(1, score - S.now), handed, head_id, head_wait }
   elseif fate then
-    return { -1 }
+    return { -1, handed, head_id, head_wait }
   end
   if not redis.call('ZSCORE', key_queue, id) then
     return nil
@@ -19,7 +19,7 @@ local function replay(id, owner)
   if fate == 1 then
     return { 1, core.held(id) or 0, max(1, score - S.now), handed, head_id, head_wait }
   elseif fate then
-    return { -1 }
+    return { -1, handed, head_id, head_wait }
   end
   local place = redis.call('ZRANK', key_queue, id) + 1
   local wait, layers = -1, 16
@@ -50,7 +50,7 @@ function core.acquire(id, owner, cost, lease_ms, wait_ms, hold_ms, head_start_ms
   if answer then
     return answer
   elseif largest then
-    return { -2, largest }
+    return { -2, largest, handed, head_id, head_wait }
   end
   if S.waiting > 0 then
     core.serve(owner)

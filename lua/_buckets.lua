@@ -129,9 +129,9 @@ end
 -- One charge fewer is open; when the older generation is settled the newer takes its place.
 function core.settled(fence)
   if S.new_fence > 0 and fence >= S.new_fence then
-    S.new_n = S.new_n - 1
+    S.new_n = max(0, S.new_n - 1)
   elseif S.old_fence > 0 and fence >= S.old_fence then
-    S.old_n = S.old_n - 1
+    S.old_n = max(0, S.old_n - 1)
   end
   if S.old_n <= 0 then
     S.old_fence, S.old_n, S.old_high = S.new_fence, S.new_n, S.new_high

@@ -61,7 +61,7 @@ local function hand_over(id, waiter, caller)
   local lease_ms = min(waiter.lease_ms, waiter.hold_ms)
   core.unqueue(id, false)
   local fence = core.grant(id, waiter.cost, lease_ms)
-  S.waits, S.wait_ms = S.waits + 1, S.wait_ms + S.now - waiter.since
+  S.waits, S.wait_ms = S.waits + 1, S.wait_ms + max(0, S.now - waiter.since)
   if waiter.owner == caller then
     table.insert(handed, id)
     table.insert(handed, fence)

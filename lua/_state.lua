@@ -31,6 +31,9 @@ function core.load()
   local waiting, pause, last, offset, due, keep, fence, flying, most, rlevel, rrate, rcap, rback,
     tlevel, trate, tcap, ttop, cost_max, old_fence, old_n, old_high, new_fence, new_n, new_high,
     cold = string.match(packed, HOT)
+  if not waiting then
+    return core.rebuild() -- not ours, or of another version
+  end
   S.waiting, S.pause, S.last, S.offset = waiting + 0, pause + 0, last + 0, offset + 0
   S.due, S.keep, S.fence, S.flying, S.max = due + 0, keep + 0, fence + 0, flying + 0, most + 0
   S.rlevel, S.rrate, S.rcap, S.rback = rlevel + 0, rrate + 0, rcap + 0, rback + 0
@@ -102,6 +105,9 @@ function core.rebuild()
   end
   S.pause, S.last, S.offset, S.due, S.keep = 0, clock_ms, 0, 0, 0
   S.epoch = time[1] * 1000000 + time[2]
+  for _, record in ipairs(redis.call('HVALS', key_calls)) do -- the clock may have stepped back
+    S.epoch = max(S.epoch, tonumber(string.match(record, '^h (%d+)')) or 0)
+  end
   S.fence = S.epoch
   S.pause_fence, S.rback, S.rfloor, S.wait_until = 0, 0, S.epoch, 0
   S.refusals, S.reclaimed, S.waits, S.wait_ms, S.throttles = 0, 0, 0, 0, 0

@@ -16,7 +16,8 @@
 -- Returns the fence (integer) of a plain grant, or a list:
 -- {1, fence, left_ms, handed, head, head_wait} granted;
 -- {0, wait_ms, layers, place, handed, head, head_wait} waiting, or refused where place is 0;
--- {-1} the id has ended; {-2, largest} the cost is impossible; {-9} there are no settings.
+-- {-1, handed, head, head_wait} the id has ended; {-2, largest, handed, head, head_wait} the cost is
+-- impossible; {-9} there are no settings.
 local key_state, key_leases, key_calls, key_queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key_owners, key_settings, key_history = KEYS[5], KEYS[6], KEYS[7]
 local id, owner = ARGV[1], ARGV[2]
