@@ -1,6 +1,6 @@
 -- Redis runs these with Lua 5.1 and three globals.
 std = "lua51"
-read_globals = { "redis", "KEYS", "ARGV", "cjson" }
+read_globals = { "redis", "KEYS", "ARGV", "cjson", "cmsgpack" }
 max_line_length = 120
 
 -- A verb of the limiter is checked apart from the fragments that it includes, which see its locals.

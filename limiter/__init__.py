@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from limiter.admin import (
+    declare_limits,
     history_of,
     overview,
     overview_async,
@@ -46,6 +47,7 @@ __all__ = [
     "SyncLimiter",
     "UnknownLimit",
     "Usage",
+    "declare_limits",
     "history_of",
     "overview",
     "overview_async",

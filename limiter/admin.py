@@ -92,6 +92,14 @@ def set_limits(url: str, name: str, *, by: str, **changes: Any) -> Usage:
                 return _known(name, _usage(client, name))
 
 
+def declare_limits(url: str, limits: Limits, *, by: str) -> Usage:
+    """Write a limit as a program would that declares it; changes nothing if it did already."""
+    with _client(url) as client:
+        change = Change("declare", by, -1, limits)
+        _run(client, limits.name, "configure", *change.args(), NOBODY)
+        return _known(limits.name, _usage(client, limits.name))
+
+
 def reset_limits(url: str, name: str, *, by: str) -> Usage:
     """Go back to the settings last declared by a program. Raises UnknownLimit."""
     with _client(url) as client:
