@@ -14,6 +14,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,10 +96,9 @@ def build_all(batch: TrajectoryBatch) -> None:
 
 
 def read_rows(batch: TrajectoryBatch) -> None:
-    """Read texts, ids and lengths alone."""
-    for trajectory in batch.trajectories:
-        for output in trajectory.outputs:
-            _ = output.text, len(output.prompt_ids or ()) if output.prompt_ids is None else 0
+    """Read texts, ids and lengths, as scoring does."""
+    for output in batch.outputs:
+        _ = output.text, output.prompt_ids, output.response_ids
     _ = batch.prompt_lens, batch.response_lens
 
 
@@ -140,7 +140,7 @@ def measure(trajectories: list[Trajectory], repeats: int) -> list[dict[str, Any]
     rows = []
     for name, (encode, decode) in variants.items():
         data = encode()
-        encode_ms, decode_ms = best_ms(encode, repeats), best_ms(lambda: decode(data), repeats)
+        encode_ms, decode_ms = best_ms(encode, repeats), best_ms(partial(decode, data), repeats)
         rows.append(
             {
                 "variant": name,
@@ -156,6 +156,11 @@ def measure(trajectories: list[Trajectory], repeats: int) -> list[dict[str, Any]
     for row in rows:
         row["times_as_fast"] = rival["total_ms"] / row["total_ms"] if rival else None
     return rows
+
+
+def shown(value: float | None) -> str:
+    """Return a figure for the table."""
+    return "-" if value is None else f"{value:.2f}"
 
 
 def main() -> None:
@@ -176,11 +181,10 @@ def main() -> None:
         print(f"\n{name.replace('_', ' ')}, {rows[0]['rows']} rows")
         print(f"{'variant':<30}{'bytes/token':>12}{'encode ms':>11}{'decode ms':>11}{'x torch':>9}")
         for row in rows:
-            size, ratio = row["bytes_per_token"], row["times_as_fast"]
             print(
-                f"{row['variant']:<30}{size and f'{size:.2f}' or '-':>12}"
+                f"{row['variant']:<30}{shown(row['bytes_per_token']):>12}"
                 f"{row['encode_ms']:>11.2f}{row['decode_ms']:>11.2f}"
-                f"{ratio and f'{ratio:.1f}' or '-':>9}"
+                f"{shown(row['times_as_fast']):>9}"
             )
 
 
