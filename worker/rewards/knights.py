@@ -15,7 +15,8 @@ from worker.rewards.inputs import answer_text, response_text
 from worker.rewards.registry import shown
 from worker.rewards.search_r1 import tagged
 
-_STATEMENT = re.compile(r"\b([A-Za-z]{1,40}) is an? (knight|knave)\b", re.IGNORECASE)
+_ROLE = re.compile(r" is an? (knight|knave)\b", re.IGNORECASE)
+_PERSON = re.compile(r"(?<![A-Za-z])[A-Za-z]{1,40}\Z")
 _TEXTS = ("solution_text_format", "solution_text")
 
 
@@ -58,6 +59,8 @@ def _pairs(people: Mapping[Any, Any]) -> dict[str, set[str]]:
 
 def _roles(text: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for person, role in _STATEMENT.findall(text):
-        found.setdefault(person.lower(), set()).add(role.lower())
+    for role in _ROLE.finditer(text):
+        person = _PERSON.search(text, max(0, role.start() - 41), role.start())
+        if person is not None:
+            found.setdefault(person.group().lower(), set()).add(role.group(1).lower())
     return found

@@ -19,6 +19,8 @@ from worker.rewards.registry import BUILTINS, builtin
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TWO_MB = 2_000_000
+#: Pieces that fill 2 MB; the others fill a tenth, where quadratic work shows as well.
+LARGE = frozenset({"a", " ", "1", "{", "\\boxed{", "<answer>", "Answer: ", "\ud800"})
 NEEDED = {
     "overlong": {"max_length": 100, "buffer": 10, "unit": "characters"},
     "cosine_length": {"max_length": 100, "unit": "characters"},
@@ -51,9 +53,10 @@ def test_two_megabytes_of_anything_are_scored_in_bounded_time(name: str) -> None
     began = time.thread_time()
 
     for piece in PIECES:
-        reward_of(name, piece * (TWO_MB // len(piece)))
+        size = TWO_MB if piece in LARGE else TWO_MB // 10
+        reward_of(name, piece * (size // len(piece)))
 
-    # Linear work on 84 MB; anything quadratic would take hours.
+    # Linear work on 23 MB; anything quadratic would take hours.
     assert time.thread_time() - began < 60
 
 
