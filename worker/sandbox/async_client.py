@@ -12,6 +12,7 @@ import httpx
 from worker.sandbox import limits
 from worker.sandbox.calls import (
     HEADERS,
+    HTTP_SLACK_S,
     Fault,
     Pause,
     Reply,
@@ -31,7 +32,8 @@ class AsyncSandboxFusion:
     """A server that runs programs; `limit` is the asynchronous face of its limiter.
 
     Belongs to the event loop it is first used on. `timeout_s` overrides the HTTP timeout, which is
-    otherwise the program's own limits plus ten seconds. `wait_s` bounds the wait for the limit.
+    otherwise the program's own limits plus `slack_s`, what the server may take beside. `wait_s`
+    bounds the wait for the limit.
     """
 
     def __init__(
@@ -42,11 +44,12 @@ class AsyncSandboxFusion:
         retry: RetryPolicy | None = None,
         timeout_s: float | None = None,
         wait_s: float | None = None,
+        slack_s: float = HTTP_SLACK_S,
         max_connections: int = 256,
     ) -> None:
         self.url = run_url(url)
         self._limit, self._retry = limit, retry or RetryPolicy()
-        self._timeout_s, self._wait_s = timeout_s, wait_s
+        self._timeout_s, self._wait_s, self._slack_s = timeout_s, wait_s, slack_s
         self._client = httpx.AsyncClient(
             headers=HEADERS,
             trust_env=False,
@@ -71,10 +74,9 @@ class AsyncSandboxFusion:
                     await asyncio.sleep(step.seconds)
                     step = plan.send(None)
                     continue
-                timeout_s = self._timeout_s or http_timeout_s(program)
-                lease = await limits.acquire(
-                    limit, timeout_s=self._wait_s, lease_s=lease_s(program, timeout_s)
-                )
+                timeout_s = self._timeout_s or http_timeout_s(program, self._slack_s)
+                lasts_s = lease_s(program, timeout_s, self._slack_s)
+                lease = await limits.acquire(limit, timeout_s=self._wait_s, lease_s=lasts_s)
                 answer = await self._post(program, timeout_s)
                 await limits.settle(limit, lease, answer)
                 step = plan.send(answer)

@@ -36,7 +36,7 @@ class RetryPolicy:
 
     def pause_s(self, attempt: int) -> float:
         """Seconds to wait after this attempt, the first being 1: between half and all of it."""
-        whole = min(self.max_delay_s, self.first_delay_s * 2.0 ** (attempt - 1))
+        whole = min(self.max_delay_s, self.first_delay_s * 2.0 ** min(attempt - 1, 30))
         return whole * (0.5 + 0.5 * self.jitter.random())
 
 
@@ -117,14 +117,14 @@ def run_url(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 
-def http_timeout_s(program: Program) -> float:
+def http_timeout_s(program: Program, slack_s: float = HTTP_SLACK_S) -> float:
     """Seconds to wait for an answer: beyond the server's own limits, so that it speaks first."""
-    return program.compile_timeout_s + program.run_timeout_s + HTTP_SLACK_S
+    return program.compile_timeout_s + program.run_timeout_s + slack_s
 
 
-def lease_s(program: Program, timeout_s: float) -> float:
+def lease_s(program: Program, timeout_s: float, slack_s: float = HTTP_SLACK_S) -> float:
     """Seconds a place is taken at most: longer than the server may work on the program."""
-    return max(http_timeout_s(program), timeout_s) + 2.0
+    return max(http_timeout_s(program, slack_s), timeout_s) + 1.0
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:

@@ -94,7 +94,7 @@ def _from_mapping(tests: Mapping[str, Any]) -> list[Case]:
         if tests.get(name):
             setup = "\n".join(map(str, _list(tests, "test_imports")))
             setup += f"\n{tests.get('test_setup_code') or ''}\n"
-            return [_text(name, f"{setup}{source}".strip("\n")) for source in _list(tests, name)]
+            return [_text(name, source, setup=setup) for source in _list(tests, name)]
     if "inputs" not in tests and "outputs" not in tests:
         found = ", ".join(map(str, list(tests)[:8])) or "nothing"
         raise BadTests(
@@ -153,15 +153,16 @@ def _value(line: str) -> Any:
     return line
 
 
-def _text(name: str, source: Any) -> TextCase:
+def _text(name: str, source: Any, *, setup: str = "") -> TextCase:
     if not isinstance(source, str):
         raise BadTests(f"ground_truth.{name}: text expected (got {_short(source)})")
+    if not source.strip():
+        raise BadTests(f"ground_truth.{name}: a check is empty")
+    source = f"{setup}{source}".strip("\n")
     try:
-        tree = ast.parse(source)
+        ast.parse(source)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise BadTests(f"ground_truth.{name}: does not parse: {error}") from None
-    if not tree.body:
-        raise BadTests(f"ground_truth.{name}: a check is empty")
     return TextCase(source)
 
 

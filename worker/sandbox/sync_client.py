@@ -14,6 +14,7 @@ from requests.adapters import HTTPAdapter
 from worker.sandbox import limits
 from worker.sandbox.calls import (
     HEADERS,
+    HTTP_SLACK_S,
     Fault,
     Pause,
     Reply,
@@ -32,8 +33,9 @@ logger = logging.getLogger(__name__)
 class SandboxFusion:
     """A server that runs programs; `limit` is the blocking face of its limiter.
 
-    `timeout_s` overrides the HTTP timeout, which is otherwise the program's own limits plus ten
-    seconds. `wait_s` bounds the wait for the limit. Connections are pooled, one pool a thread.
+    `timeout_s` overrides the HTTP timeout, which is otherwise the program's own limits plus
+    `slack_s`, what the server may take beside them. `wait_s` bounds the wait for the limit.
+    Connections are pooled, one pool a thread.
     """
 
     def __init__(
@@ -44,10 +46,11 @@ class SandboxFusion:
         retry: RetryPolicy | None = None,
         timeout_s: float | None = None,
         wait_s: float | None = None,
+        slack_s: float = HTTP_SLACK_S,
     ) -> None:
         self.url = run_url(url)
         self._limit, self._retry = limit, retry or RetryPolicy()
-        self._timeout_s, self._wait_s = timeout_s, wait_s
+        self._timeout_s, self._wait_s, self._slack_s = timeout_s, wait_s, slack_s
         self._local = threading.local()
         self._sessions: list[requests.Session] = []
         self._lock = threading.Lock()
@@ -70,10 +73,9 @@ class SandboxFusion:
                     time.sleep(step.seconds)
                     step = plan.send(None)
                     continue
-                timeout_s = self._timeout_s or http_timeout_s(program)
-                lease = limits.acquire_sync(
-                    limit, timeout_s=self._wait_s, lease_s=lease_s(program, timeout_s)
-                )
+                timeout_s = self._timeout_s or http_timeout_s(program, self._slack_s)
+                lasts_s = lease_s(program, timeout_s, self._slack_s)
+                lease = limits.acquire_sync(limit, timeout_s=self._wait_s, lease_s=lasts_s)
                 answer = self._post(program, timeout_s)
                 limits.settle_sync(limit, lease, answer)
                 step = plan.send(answer)

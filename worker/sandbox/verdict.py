@@ -13,6 +13,7 @@
 | Failed, neither compiling nor running says why | -1 | unknown_failure_state |
 | Success, run Finished, output as expected or none expected | True | success |
 | Success, run Finished, another output | False | wrong_answer |
+| the same, but the server cut the output and more was expected | -1 | output_cut |
 | Success, run not Finished | -1 | unexpected_success_state |
 | another status X | -1 | unknown_api_status_X |
 """
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.sandbox.compare import same_output
-from worker.sandbox.program import CommandResult, RunReport
+from worker.sandbox.program import SERVER_CUT_BYTES, CommandResult, RunReport
 
 #: Results: True passed, False wrong, -1 the sandbox failed, -2 runtime, -3 time, -4 compiling.
 Result = bool | int
@@ -70,6 +71,9 @@ def _success(run: CommandResult | None, expected: Any) -> Verdict:
         return Verdict(SANDBOX_FAULT, "unexpected_success_state")
     if same_output(run.stdout, expected):
         return Verdict(True, "success")
+    # characters of up to four bytes, so that a long expectation is never taken for a short one
+    if run.flooded and len(str(expected)) >= SERVER_CUT_BYTES // 4:
+        return Verdict(SANDBOX_FAULT, "output_cut")
     return Verdict(False, "wrong_answer")
 
 

@@ -54,6 +54,7 @@ def enter_namespaces(job: dict) -> None:  # type: ignore[type-arg]
         build_root(job)
         become_user(job)
         run_as_init(job)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(first, signal.SIGKILL))
     finish(job, wait_for(first))
 
 
@@ -89,6 +90,8 @@ def build_root(job: dict) -> None:  # type: ignore[type-arg]
         for name in files:
             inside = os.open(name, os.O_PATH, dir_fd=folder)
             bind(inside, f"{root}{job['box']}/{name}", read_only=True)
+    flags = MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV
+    call("mount", libc.mount(b"tmpfs", root.encode(), b"tmpfs", flags, b"mode=755"))
     os.chdir(root)
     call("pivot_root", libc.syscall(SYS_PIVOT_ROOT[os.uname().machine], b".", b"."))
     call("umount", libc.umount2(b".", MNT_DETACH))

@@ -20,7 +20,7 @@ from worker.sandbox.errors import BadTests
 from worker.sandbox.limits import Limit
 from worker.sandbox.local.bounds import MIB, Bounds
 from worker.sandbox.local.recipes import Recipe, recipe
-from worker.sandbox.local.tree import descendants, exact_bytes, resident_bytes
+from worker.sandbox.local.tree import children, descendants, exact_bytes, resident_bytes
 from worker.sandbox.local.walls import Order, Wall, find_wall
 from worker.sandbox.program import CommandResult, Program, RunReport, overall_status
 
@@ -134,7 +134,7 @@ class LocalRunner:
             )
             os.close(writing)
             writing = -1
-            watched = _Watched(process, self.bounds, memory_mb, not self.wall.isolates)
+            watched = _Watched(process, self.bounds, memory_mb, self.wall.name)
             await watched.finish(stdin, time_s)
             return watched.result(time.monotonic() - started, _exit_code(reading))
         finally:
@@ -150,7 +150,7 @@ class _Watched:
     process: Process
     bounds: Bounds
     memory_mb: int
-    bare: bool
+    wall: str
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
     stdout_bytes: int = 0
@@ -194,6 +194,8 @@ class _Watched:
             stderr += f"\nstopped: the program used more {self.stopped} than its limit\n"
         elif self.stopped:
             status, code = out_of_time, None
+        elif code is None and self.wall == "none" and (self.process.returncode or 0) < 0:
+            status, code = finished, 128 - (self.process.returncode or 0)  # it killed its launcher
         else:
             status = finished if code is not None else "Error"
         return CommandResult(
@@ -236,14 +238,21 @@ class _Watched:
                 self.stop("memory")
 
     def _kill(self, *, at_once: bool = False) -> None:
-        """End the group; without a wall the launcher is asked first, it ends the whole tree."""
+        """End the program by way of its wall, which then reaps and goes itself.
+
+        Killing the wall would leave zombies to whoever is process 1 here, and that may not care.
+        """
         if self.process.returncode is not None:
             return
         with suppress(ProcessLookupError, PermissionError):
-            if self.bare and not at_once:
-                self.process.send_signal(signal.SIGTERM)
-            else:
+            inside = children(self.process.pid)
+            if at_once or not inside:
                 os.killpg(self.process.pid, signal.SIGKILL)
+            elif self.wall == "bubblewrap":
+                for pid in inside:
+                    os.kill(pid, signal.SIGKILL)
+            else:
+                self.process.send_signal(signal.SIGTERM)
 
 
 def _over(pids: list[int], most: int) -> bool:

@@ -9,15 +9,22 @@ from pathlib import Path
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+def children(pid: int) -> list[int]:
+    """Return the ids of a process's own children."""
+    found = []
+    for task in _tasks(pid):
+        with suppress(OSError, ValueError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
 def descendants(pid: int) -> list[int]:
     """Return the ids of a process's descendants; what ended meanwhile is left out."""
     found, queue = [], [pid]
     while queue:
-        for task in _tasks(queue.pop()):
-            with suppress(OSError, ValueError):
-                children = [int(child) for child in (task / "children").read_text().split()]
-                found += children
-                queue += children
+        born = children(queue.pop())
+        found += born
+        queue += born
     return found
 
 

@@ -115,8 +115,9 @@ class Wall:
         for path in self.visible():
             linked = os.path.islink(path)
             args += ["--symlink", os.readlink(path), path] if linked else ["--ro-bind", path, path]
-        args += ["--proc", "/proc", "--dev", "/dev", *scratch, "/tmp"]  # noqa: S108
-        args += self._box(order, scratch, uid)
+        args += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
+        args += [*scratch, "/tmp"]  # noqa: S108
+        args += [*self._box(order, scratch, uid), "--remount-ro", "/"]
         if uid is None:
             return [*args, "--unshare-user", "--uid", "65534", "--gid", "65534", "--", *inner]
         drop = ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
