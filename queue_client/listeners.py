@@ -11,16 +11,15 @@ from rq.defaults import RQ_KEY_PREFIX
 
 from queue_client.errors import NoWorker
 from queue_client.options import NO_WORKER_AFTER_S
-from queue_client.scripts import Script
 
 if TYPE_CHECKING:
     from queue_client.link import Link
 
 logger = logging.getLogger(__name__)
 
-LISTENERS = Script("client_listeners")
 SUSPENDED_KEY = f"{RQ_KEY_PREFIX}:suspended"
 LOOK_EVERY_S = 2.0
+WORKERS_A_LOOK = 500
 SAY_AGAIN_S = 60.0
 
 
@@ -55,7 +54,7 @@ class Listeners:
                 self._look(queue, silent[queue], now)
 
     def _look(self, queue: str, rows: int, now: float) -> None:
-        living, suspended = LISTENERS(self._client, [workers_key(queue), SUSPENDED_KEY], [])
+        living, suspended = self._living(queue)
         if living and not suspended:
             if self._said_at.pop(queue, None) is not None:
                 logger.info("a worker listens now queue=%s workers=%d", queue, living)
@@ -68,6 +67,16 @@ class Listeners:
                 logger.warning("no worker listens on %s waiting=%d; %s", queue, rows, _hint(queue))
         if not living and self._link.options.no_worker == "raise":
             self._give_up(queue)
+
+    def _living(self, queue: str) -> tuple[int, bool]:
+        """How many of some registered workers live, and whether all of them are suspended."""
+        _, names = self._client.sscan(workers_key(queue), 0, count=WORKERS_A_LOOK)
+        pipeline = self._client.pipeline(transaction=False)
+        for name in names:
+            pipeline.exists(name)
+        pipeline.exists(SUSPENDED_KEY)
+        *living, suspended = pipeline.execute()
+        return sum(living), bool(suspended)
 
     def _give_up(self, queue: str) -> None:
         for job in self._link.flight.jobs():
