@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue_client.outcome import Outcome
 
 MAX_NAMES = 200  # extra fields that are counted
-MAX_GROUPS = 100_000  # groups (uids) whose spread is watched
+MAX_GROUPS = 10_000  # groups (uids) whose spread is watched between two calls of metrics()
 
 
 @dataclass(slots=True)

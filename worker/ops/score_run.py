@@ -16,9 +16,9 @@ from queue_client.rollouts import Rollout, read_rollouts
 from worker.ops.summary import Summary
 
 #: What may be under way at once. Rows bound the futures, bytes the texts.
-WINDOW_ROWS = 4096
-WINDOW_BYTES = 24 * 1024 * 1024
-SUBMIT_ROWS = 256
+WINDOW_ROWS = 2048
+WINDOW_BYTES = 16 * 1024 * 1024
+SUBMIT_ROWS = 128
 SUBMIT_BYTES = 2 * 1024 * 1024
 
 UNREADABLE = "(unreadable lines)"
