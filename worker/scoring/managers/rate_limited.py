@@ -39,7 +39,14 @@ class RateLimitedManager:
     @classmethod
     def build(cls, fields: RewardFields, workshop: Workshop) -> Self:
         """From the settings: a named limit, or one of its own."""
-        scorer = scorer_of(fields, workshop)
+        limit = limit_of(fields, workshop)
+        if fields.kwargs.get("limit") == limit:
+            raise SettingsError(
+                f"reward.kwargs.limit: {limit!r} is taken by the rate_limited manager already"
+            )
+        # A function that leases by itself is told of no limit: a second lease of this one would
+        # wait for the first, which waits for the function.
+        scorer = scorer_of(fields.model_copy(update={"limit": None}), workshop)
         return cls.around(scorer, fields, workshop)
 
     @classmethod
