@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -37,6 +37,16 @@ class Builtin:
         module, _, attribute = self.target.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
         return function
+
+    def check(self, kwargs: Mapping[str, Any]) -> None:
+        """Refuse keyword arguments with which no row could be scored.
+
+        Asks `check_arguments` of the module, if there is one. Raises ValueError or TypeError.
+        """
+        module = importlib.import_module(self.target.partition(":")[0])
+        asked = getattr(module, "check_arguments", None)
+        if asked is not None:
+            asked(**kwargs)
 
 
 #: Two expressions may take for ever to compare; nearly all take milliseconds.

@@ -93,6 +93,8 @@ class Workshop:
         if limit is not None and plan.takes_limit and "limit" not in kwargs:
             kwargs = {**kwargs, "limit": limit}
             plan = calls.plan(function, kwargs, spec=spec)
+        if spec.startswith(builtins.PREFIX):
+            _check_arguments(spec, kwargs)
         chosen = executor or "auto"
         if chosen == "auto" and spec.startswith(builtins.PREFIX):
             belongs = builtins.builtin(spec).executor
@@ -130,6 +132,13 @@ class Workshop:
         await close_backends()
         await self.helpers.close()
         await self.limits.close()
+
+
+def _check_arguments(spec: str, kwargs: Mapping[str, Any]) -> None:
+    try:
+        builtins.builtin(spec).check(kwargs)
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"reward.kwargs: {spec!r}: {error}") from error
 
 
 class Route:

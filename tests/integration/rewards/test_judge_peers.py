@@ -12,7 +12,7 @@ import pytest
 
 from queue_client import Kind, Outcome, Output, Trajectory
 from worker.scoring.engine import ScoreRequest, ScoringEngine
-from worker.settings import settings_from
+from worker.settings import SettingsError, settings_from
 
 pytest.importorskip("llmock")
 
@@ -104,3 +104,39 @@ async def test_engines_that_share_a_quota_never_meet_a_429(llmock: Any, redis_ur
     assert [each.reward for each in outcomes] == [1.0] * 300
     assert Counter(each.status for each in llmock.requests) == {200: 300}
     llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.parametrize("manager", ["naive", "rate_limited"])
+async def test_a_judged_row_takes_one_lease_whoever_takes_it(
+    llmock: Any, redis_url: str, manager: str
+) -> None:
+    llmock.reply(VERDICT, times=None)
+    reward = {
+        "function": "builtin:judge",
+        "manager": manager,
+        "limit": "judge",
+        "kwargs": {"base_url": llmock.base_url("openai"), "model": "m"},
+        "budget_s": 60,
+    }
+    tree = {"redis": {"url": redis_url}, "limits": {"judge": {"max_concurrent": 1}}}
+    engine = ScoringEngine(settings_from({**tree, "reward": reward}))
+    await engine.start()
+    try:
+        row = Trajectory([Output(text="four")], ground_truth="4")
+        outcomes = await asyncio.gather(*(engine.score(ScoreRequest(row)) for _ in range(5)))
+    finally:
+        await engine.close()
+
+    assert [each.reward for each in outcomes] == [1.0] * 5
+
+
+async def test_a_limit_that_would_be_taken_twice_is_refused_at_start(redis_url: str) -> None:
+    kwargs = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "limit": "judge"}
+    reward = {"function": "builtin:judge", "manager": "rate_limited", "limit": "judge"}
+    tree = {"redis": {"url": redis_url}, "limits": {"judge": {"max_concurrent": 1}}}
+    engine = ScoringEngine(settings_from({**tree, "reward": {**reward, "kwargs": kwargs}}))
+
+    with pytest.raises(SettingsError, match=r"reward\.kwargs\.limit: .*'judge'.*manager"):
+        await engine.start()
+
+    await engine.close()

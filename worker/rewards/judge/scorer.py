@@ -100,7 +100,14 @@ async def compute_score(
         "judge_reason": verdict.reason,
         "judge_calls": call.requests,
     }
-    return found if chosen.limit else {**found, "usage": {"total_tokens": call.tokens}}
+    if chosen.limit is None and call.tokens is not None:
+        found["usage"] = {"total_tokens": call.tokens}
+    return found
+
+
+def check_arguments(**settings: Any) -> None:
+    """Refuse settings that no row could be judged with; raises ValueError or TypeError."""
+    settings_of(**settings).api_key()
 
 
 @dataclass(slots=True)
@@ -122,7 +129,7 @@ class _Call:
     limiter: Any
     nonce: str | None
     requests: int = 0
-    tokens: int = 0
+    tokens: int | None = 0  # None once a reply did not say
 
     async def verdict(self, messages: list[Message]) -> Verdict:
         """Return the first readable verdict of two replies. Raises Unparseable."""
@@ -187,7 +194,10 @@ class _Call:
                     continue
                 if lease is not None and reply.total_tokens is not None:
                     await lease.settle(tokens=reply.total_tokens)
-            self.tokens += reply.total_tokens or 0
+            if self.tokens is not None and reply.total_tokens is not None:
+                self.tokens += reply.total_tokens
+            else:
+                self.tokens = None
             return reply
 
     async def _ask(self, body: bytes, failed: list[Endpoint]) -> Reply:
