@@ -59,7 +59,7 @@ class Row:
     def outputs(self) -> list[Output]:
         """Every output, text included."""
         return [
-            Output(o.prompt_ids, o.response_ids, o.response_mask, text, o.position_ids)
+            Output(o.prompt_ids, o.response_ids, _wide(o.response_mask), text, o.position_ids)
             for o, text in zip(self.trajectory.outputs, self.texts, strict=True)
         ]
 
@@ -108,6 +108,11 @@ class Row:
         if prompt is None:
             prompt = math.ceil(len(self.prompt_text().encode("utf-8", "replace")) / 4)
         return prompt + response
+
+
+def _wide(mask: Any) -> Any:
+    """A mask as int64: `sum()` over bytes of 0 and 1 would silently begin anew at 256."""
+    return mask.astype("int64") if hasattr(mask, "astype") else mask
 
 
 def count(ids: TokenIds | None) -> int | None:
