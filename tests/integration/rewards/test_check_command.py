@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from judge_stub import Answer, JudgeStub, verdict
 
 from worker.ops.commands.check import command
 
@@ -142,6 +144,31 @@ def test_keyword_arguments_reach_the_function(check: Any) -> None:
     assert (missing.exit_code, "needs 'bonus'" in missing.stderr) == (2, True)
     misspelled = check(body, "--kwargs", '{"bonnus": 3, "bonus": 1}', signature=signature)
     assert (misspelled.exit_code, "did you mean 'bonus'" in misspelled.stderr) == (2, True)
+
+
+def test_what_the_settings_say_of_the_function_is_used(
+    judge: JudgeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rewardpool.toml").write_text(
+        '[reward.sources."essay"]\nfunction = "builtin:judge"\n'
+        f'[reward.sources."essay".kwargs]\nbase_url = "{judge.url}"\nmodel = "m"\n'
+    )
+
+    def grade(_: int, asked: dict[str, Any]) -> Answer:
+        lines = asked["messages"][0]["content"].split("\n")
+        first, last = (at for at, line in enumerate(lines) if re.match("-----[0-9a-f]{24}", line))
+        response = "".join(lines[first + 1 : last])
+        return verdict(float("42" in response and "41" not in response))
+
+    judge.script = grade
+
+    result = CliRunner().invoke(command, ["builtin:judge", "--json", "--timeout-s", "60"])
+
+    assert result.exit_code == 0, result.output
+    assert {statuses(result)[name] for name in ("full", "zero", "malformed", "hedging")} == {
+        "passed"
+    }
 
 
 @pytest.mark.parametrize(

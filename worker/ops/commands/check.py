@@ -16,7 +16,7 @@ from worker.ops.options import config_option, json_option
 from worker.ops.reward_check import Check, Examples, check_function
 from worker.rewards.errors import BadInput
 from worker.rewards.registry import PREFIX, builtin
-from worker.settings import Settings, SettingsError, load_settings, settings_from
+from worker.settings import RewardFields, Settings, SettingsError, load_settings, settings_from
 
 DEFAULT_NAME = "compute_score"
 NO_RETRIES = {"upstream_error": 0, "upstream_rate_limited": 0, "sandbox_error": 0}
@@ -65,7 +65,13 @@ def command(
     given = None if kwargs is None else _json_object("--kwargs", kwargs)
     try:
         spec = spec_of(function)
-        settings = settings_for(load_settings(config), spec, kwargs=given, timeout_s=timeout_s)
+        settings = settings_for(
+            load_settings(config),
+            spec,
+            kwargs=given,
+            timeout_s=timeout_s,
+            data_source=data_source,
+        )
         checks = asyncio.run(check_function(settings, examples))
     except (SettingsError, BadInput) as error:
         raise click.UsageError(str(error)) from None
@@ -82,22 +88,37 @@ def spec_of(function: str) -> str:
 
 
 def settings_for(
-    settings: Settings, spec: str, *, kwargs: dict[str, Any] | None, timeout_s: float
+    settings: Settings,
+    spec: str,
+    *,
+    kwargs: dict[str, Any] | None,
+    timeout_s: float,
+    data_source: str | None = None,
 ) -> Settings:
-    """Return settings that score every row by this function, once, and route nothing."""
-    reward = settings.reward
-    if kwargs is None:
-        kwargs = reward.kwargs if reward.function == spec else {}
+    """Return settings that score every row by this function, once, and route nothing.
+
+    Where the file already uses the function, its arguments and limit there are the defaults.
+    """
+    used = _use_of(settings, spec, data_source)
     tree = settings.model_dump(exclude={"reward"}, exclude_defaults=True)
     tree["reward"] = {
         "function": spec,
-        "kwargs": kwargs,
+        "kwargs": (used.kwargs if used else {}) if kwargs is None else kwargs,
+        "limit": used.limit if used else None,
+        "executor": used.executor if used else None,
         "timeout_s": timeout_s,
-        "executor": reward.executor,
-        "tokenizer": reward.tokenizer,
+        "limit_wait_s": timeout_s,
+        "tokenizer": settings.reward.tokenizer,
         "retries": NO_RETRIES,
     }
     return settings_from(tree, where="check")
+
+
+def _use_of(settings: Settings, spec: str, data_source: str | None) -> RewardFields | None:
+    sources = settings.reward.sources
+    first = [sources[data_source]] if data_source in sources else []
+    uses = [*first, settings.reward, *sources.values()]
+    return next((each for each in uses if each.function == spec), None)
 
 
 def show(spec: str, checks: list[Check], *, as_json: bool) -> None:
