@@ -22,7 +22,7 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info=None
     return extra_info["reward"]
 """
 #: A dead worker's jobs run elsewhere within seconds, not half a minute.
-QUICK = {"HEARTBEAT_S": "1", "EXPIRY_S": "4", "SWEEP_S": "1"}
+QUICK = {"HEARTBEAT_S": "1", "EXPIRY_S": "8", "SWEEP_S": "1"}
 
 
 class Workers:
