@@ -16,6 +16,7 @@ from queue_client.errors import (
 )
 from queue_client.futures import RewardFuture
 from queue_client.outcome import Kind, Outcome
+from queue_client.rewards_tensor import reward_tensor
 from queue_client.trajectory import Output, Trajectory
 
 DISTRIBUTION = "rewardpool"
@@ -36,4 +37,5 @@ __all__ = [
     "Trajectory",
     "TrajectoryBatch",
     "WireError",
+    "reward_tensor",
 ]

@@ -20,13 +20,13 @@ def as_array(value: Any, name: str) -> NDArray[Any]:
 
     Raises BadTrajectory, naming `name`, for what is ragged or holds no numbers.
     """
-    if hasattr(value, "detach"):  # torch, without importing it
-        value = value.detach().cpu()
-        if not hasattr(value, "__array__"):
-            value = value.numpy()
+    if getattr(value, "is_nested", False):
+        raise BadTrajectory(f"{name} is a nested tensor: pad its rows first")
     try:
+        if hasattr(value, "detach"):  # torch, without importing it
+            value = value.detach().cpu()
         return np.asarray(value)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise BadTrajectory(f"{name} is no array: {error}") from None
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from verl_batches import LAYOUTS, DataLike, PlainRow, objects, padded, rows_of, text_of
+from verl_batches import LAYOUTS, DataLike, PlainRow, bare, objects, padded, rows_of, text_of
 
 from queue_client import BadTrajectory, TrajectoryBatch
 from queue_client.rewards_tensor import reward_tensor
@@ -301,6 +301,20 @@ def test_a_field_that_is_not_plain_is_named():
 
     with pytest.raises(BadTrajectory, match=r"row 0: extra_info\['tags'\] is builtins.set"):
         TrajectoryBatch.from_verl(data)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_nested_tensor_is_refused_by_name():
+    torch = pytest.importorskip("torch")
+    nested = torch.nested.nested_tensor([torch.tensor([1, 2])], layout=torch.jagged)
+    data = DataLike({"responses": nested, "attention_mask": torch.ones(1, 2)})
+    with pytest.raises(BadTrajectory, match="responses is a nested tensor"):
+        TrajectoryBatch.from_verl(data)
+
+
+def test_something_without_tensors_is_refused():
+    with pytest.raises(BadTrajectory, match="SimpleNamespace has no batch"):
+        TrajectoryBatch.from_verl(bare(non_tensor_batch={}))
 
 
 def test_an_empty_batch_stays_empty():
