@@ -28,15 +28,15 @@
 -- ARGV[12] started    seconds since 1970, RQ's clock
 -- ARGV[13] finished   seconds since 1970
 -- ARGV[14] stats_s    seconds the counters are kept
--- ARGV[15+] rows      eight each: row, outcome, source|status, names of histogram buckets,
---                     reward or "", wait_ms, run_ms, tokens
+-- ARGV[15] rows       msgpack: a list of {row, outcome, source|status, names of histogram buckets,
+--                     reward, wait_ms, run_ms, tokens}
 -- Returns {-1} if the execution is no longer registered, else {rows written, dependents}.
 local wip, job, execution, executions, worker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holds, results, ended, payload, outcomes = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local attempts, cancelled, reply, stats, dependents = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local job_id, run, ending, now, keep_s = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local reply_s, maxlen, result, kind, message = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9], ARGV[10]
-local name, started, finished, stats_s = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+local name, started, finished, stats_s, rows = ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15]
 
 local member = job_id .. ':' .. run
 if not redis.call('ZSCORE', wip, member) then
@@ -54,12 +54,11 @@ of_type(outcomes, 'hash')
 of_type(reply, 'stream')
 of_type(stats, 'hash')
 local entry, sums, labels = { 'job', job_id }, {}, {}
-for position = 15, #ARGV, 8 do
-  local rows = { ARGV[position], ARGV[position + 1] }
-  if redis.call('HSETNX', outcomes, rows[1], rows[2]) == 1 then
-    entry[#entry + 1] = rows[1]
-    entry[#entry + 1] = rows[2]
-    local label = ARGV[position + 2]
+for _, row in ipairs(cmsgpack.unpack(rows)) do
+  if redis.call('HSETNX', outcomes, row[1], row[2]) == 1 then
+    entry[#entry + 1] = row[1]
+    entry[#entry + 1] = row[2]
+    local label = row[3]
     local sum = sums[label]
     if not sum then
       sum = { 0, 0, 0, 0, 0, {} }
@@ -67,12 +66,11 @@ for position = 15, #ARGV, 8 do
       labels[#labels + 1] = label
     end
     sum[1] = sum[1] + 1
-    for bucket in string.gmatch(ARGV[position + 3], '%S+') do
+    for _, bucket in ipairs(row[4]) do
       sum[6][bucket] = (sum[6][bucket] or 0) + 1
     end
-    sum[2] = sum[2] + (tonumber(ARGV[position + 4]) or 0)
-    for item = 3, 5 do
-      sum[item] = sum[item] + tonumber(ARGV[position + 2 + item])
+    for item = 2, 5 do
+      sum[item] = sum[item] + row[item + 3]
     end
   end
 end

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgpack
 import redis
 from redis.exceptions import RedisError
 from rq.utils import now, utcformat
@@ -159,9 +160,9 @@ def _calls(
     for number, piece in enumerate(pieces, 1):
         is_last = number == len(pieces)
         head = _head(flight, ending if is_last else "", worker)
-        for row, outcome in piece:
-            head += encode_row(flight, row, outcome)
-        yield _DELIVER, keys, head
+        rows_of_piece = [encode_row(flight, row, outcome) for row, outcome in piece]
+        packed = msgpack.packb(rows_of_piece, use_bin_type=False)  # Lua knows no binary type
+        yield _DELIVER, keys, [*head, packed]
 
 
 def _head(flight: Flight, ending: str, worker: str) -> list[Argument]:
