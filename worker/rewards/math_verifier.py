@@ -98,6 +98,8 @@ def are_equal(truth: Parsed, answer: Parsed, *, precision: int = 6) -> bool:
                     raise_on_error=True,
                 ):
                     return True
+            except MemoryError:
+                raise  # the process is told apart by it: its heap is not to be trusted
             except Exception as error:  # noqa: BLE001  the library raises whatever sympy raises
                 failures.append(error)
     if failures:
@@ -114,7 +116,7 @@ def spelled(answer: Parsed) -> str:
 def _parse(text: str, what: str) -> Parsed:
     try:
         found: Parsed = _library().parse(text, parsing_timeout=None, raise_on_error=True)
-    except RewardFailure:
+    except (RewardFailure, MemoryError):
         raise
     except Exception as error:
         raise RewardFailure(
