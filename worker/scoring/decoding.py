@@ -1,20 +1,25 @@
 """Turning response ids into text with the tokenizer the settings name.
 
-Rows that ask within one turn of the loop are decoded together, in one thread, off the loop.
+Responses of ordinary length are decoded on the loop where a table does it (a change of threads
+costs more), long ones and those of other tokenizers in threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from worker.rewards.errors import BadInput
+from worker.scoring.detokenizer import ByteTable
 from worker.scoring.rows import Row, id_list
 from worker.settings import SettingsError
 
-MAX_BATCH = 256
+THREADS = 4
+#: Tokens that are decoded on the loop: a millisecond at most.
+ON_LOOP = 16_384
 
 
 def load_tokenizer(name: str) -> Any:
@@ -33,13 +38,12 @@ def load_tokenizer(name: str) -> Any:
 
 
 class Decoder:
-    """Decodes batches of ids; without a tokenizer a row without text is `bad_input`."""
+    """Decodes ids; without a tokenizer a row without text is `bad_input`."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rewardpool-decoder")
-        self._pending: list[tuple[Any, asyncio.Future[str]]] = []
-        self._running = False
+        self._table = None if tokenizer is None else ByteTable.of(tokenizer)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="rewardpool-decoder")
 
     async def fill(self, row: Row, *, all_outputs: bool) -> None:
         """Give the row the texts it lacks. Raises BadInput that names the output."""
@@ -52,53 +56,24 @@ class Decoder:
             elif self.tokenizer is None:
                 raise BadInput(f"outputs[{at}].text: none, and no reward.tokenizer is set")
             else:
-                row.texts[at] = await self._decode(ids)
+                row.texts[at] = await self._text(ids, at)
 
-    async def _decode(self, ids: Any) -> str:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[str] = loop.create_future()
-        self._pending.append((ids, done))
-        if not self._running:
-            self._running = True
-            loop.call_soon(self._dispatch, loop)
-        return await done
-
-    def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
-        if not batch:
-            self._running = False
-            return
-        call = loop.run_in_executor(self._thread, self._texts, [ids for ids, _ in batch])
-        call.add_done_callback(lambda finished: self._hand_out(loop, batch, finished))
-
-    def _hand_out(self, loop: asyncio.AbstractEventLoop, batch: Any, finished: Any) -> None:
-        texts = [] if finished.cancelled() or finished.exception() else finished.result()
-        for at, (_, done) in enumerate(batch):
-            if done.done():
-                continue
-            if at < len(texts) and texts[at] is not None:
-                done.set_result(texts[at])
-            else:
-                done.set_exception(BadInput("response_ids: the tokenizer cannot decode them"))
-        self._dispatch(loop)
-
-    def _texts(self, many: list[Any]) -> list[str | None]:
-        listed = [id_list(ids) for ids in many]
+    async def _text(self, ids: Any, at: int) -> str:
         try:
-            decoded: list[str | None] = self.tokenizer.batch_decode(
-                listed, skip_special_tokens=True
-            )
-        except Exception:  # one bad row must not cost the others
-            return [self._text(ids) for ids in listed]
-        return decoded
+            if self._table is not None and 1 < len(ids) <= ON_LOOP:
+                with contextlib.suppress(LookupError):
+                    return self._table.text(id_list(ids))
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._decode, ids)
+        except (ValueError, TypeError, OverflowError, LookupError) as error:
+            raise BadInput(
+                f"outputs[{at}].response_ids: the tokenizer cannot decode them: {error}"
+            ) from None
 
-    def _text(self, ids: list[int]) -> str | None:
-        try:
-            text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
-        except Exception:  # out of the vocabulary, negative, too large: the row's own fault
-            return None
+    def _decode(self, ids: Any) -> str:
+        text: str = self.tokenizer.decode(id_list(ids), skip_special_tokens=True)
         return text
 
     def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

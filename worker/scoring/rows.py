@@ -124,8 +124,10 @@ def id_list(ids: Any) -> list[int]:
     """A list of plain integers from a list, a numpy array or a torch tensor."""
     if ids is None:
         return []
-    listed = ids.tolist() if hasattr(ids, "tolist") else ids
-    return [int(each) for each in listed]
+    if hasattr(ids, "tolist"):
+        listed: list[int] = ids.tolist()
+        return listed
+    return [int(each) for each in ids]
 
 
 def copied(value: Any) -> Any:

@@ -55,6 +55,7 @@ def serve(channel: socket.socket, *, memory_mb: int, path: list[str]) -> None:
 
 
 def _load(functions: dict[str, Loaded], message: Mapping[str, Any]) -> dict[str, Any]:
+    from worker.rewards import registry
     from worker.scoring import calls
     from worker.scoring.functions import load
     from worker.scoring.limits import LimitBook, Settling
@@ -62,6 +63,8 @@ def _load(functions: dict[str, Loaded], message: Mapping[str, Any]) -> dict[str,
 
     try:
         function = load(message["spec"])
+        if message["spec"].startswith(registry.PREFIX):
+            registry.builtin(message["spec"]).prepare()
         plan = calls.plan(function, message["kwargs"], spec=message["spec"])
         limits = None
         if plan.takes_limits:
