@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from sandbox_server import SandboxServer, serving
 
 from worker.sandbox.backends import close_backends
+from worker.sandbox.code_reward import compute_score
 from worker.sandbox.errors import NoIsolation
 from worker.sandbox.local import LocalRunner
 
@@ -40,3 +42,25 @@ async def backends() -> AsyncIterator[None]:
     """Closes what reward functions of this loop have opened."""
     yield
     await close_backends()
+
+
+class Score:
+    """The code reward on one backend."""
+
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+
+    async def __call__(self, code: str, tests: Any, **options: Any) -> dict[str, Any]:
+        """Score a program, given with or without its fence."""
+        response = (
+            code if "```" in code or options.pop("bare", False) else f"```python\n{code}\n```"
+        )
+        return await compute_score("taco", response, tests, sandbox_fusion_url=self.url, **options)
+
+
+@pytest.fixture(params=["local", "server"])
+async def score(
+    request: pytest.FixtureRequest, runner: LocalRunner, sandbox: SandboxServer, backends: None
+) -> Score:
+    """The code reward, once on this machine and once through a server."""
+    return Score(sandbox.url if request.param == "server" else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import secrets
 from collections.abc import Sequence
@@ -20,11 +21,18 @@ def _load(texts):
         sys.modules[name] = module
         exec(compile(text, name, "exec"), module.__dict__)
 """
-_SHARED = ("worker.sandbox.harness.codec", "worker.sandbox.harness.peer")
-_CANDIDATE = (*_SHARED, "worker.sandbox.harness.candidate")
-_CHECKER = (
+_LIBRARIES = (
+    "math cmath collections itertools functools operator string re copy heapq bisect json random"
+    " datetime decimal fractions statistics typing sys os time"
+).split()
+_GIVING = "math collections itertools functools heapq bisect copy fractions decimal".split()
+#: In the order in which they need each other.
+_MODULES = (
     "worker.sandbox.compare",
-    *_SHARED,
+    "worker.sandbox.harness.codec",
+    "worker.sandbox.harness.peer",
+    "worker.sandbox.harness.candidate",
+    "worker.sandbox.harness.nursery",
     "worker.sandbox.harness.proxies",
     "worker.sandbox.harness.checker",
 )
@@ -45,8 +53,9 @@ class CaseReport:
 @cache
 def harness_text() -> str:
     """Return the whole harness as one Python program, without any case in it."""
-    boot = f"{_LOADER}_load({_texts(_CANDIDATE)!r})\nsys.modules[{_CANDIDATE[-1]!r}].main()\n"
-    return f"{_LOADER}_load({_texts(_CHECKER)!r})\nsys.modules[{_CHECKER[-1]!r}].main({boot!r})\n"
+    texts = [(name, _text_of(name)) for name in _MODULES]
+    call = f"sys.modules[{_MODULES[-1]!r}].main({_well_known()!r})"
+    return f"{_LOADER}_load({texts!r})\n{call}\n"
 
 
 def harness_program(
@@ -95,8 +104,18 @@ def read_reports(stdout: str, nonce: str, cases: int) -> list[CaseReport]:
     return found
 
 
-def _texts(names: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, _text_of(name)) for name in names]
+def _well_known() -> dict[str, str]:
+    """Return names that checks use without importing them, and the module each is from.
+
+    A module of the standard library stands for itself.
+    """
+    found = {name: name for name in _LIBRARIES}
+    for library in _GIVING:
+        module = importlib.import_module(library)
+        names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
+        for name in names:
+            found.setdefault(name, library)
+    return found
 
 
 def _text_of(name: str) -> str:

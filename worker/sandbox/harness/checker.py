@@ -2,7 +2,7 @@
 
 A report is a line that begins with a word the program never sees. Cases, expected values and that
 word come on standard input and stay in this process, which the program cannot read: it is not
-dumpable, and where we are root the program is another user.
+dumpable, and where we are root the program is root without capabilities.
 """
 
 from __future__ import annotations
@@ -16,25 +16,20 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import types
-import unittest
 from collections.abc import Iterator
 from typing import Any
 
 from worker.sandbox.compare import same_output, same_value
+from worker.sandbox.harness.nursery import Nursery
 from worker.sandbox.harness.peer import Gone, OutOfTime, Peer
 from worker.sandbox.harness.proxies import Link, ProgramExited, Remote
 
 PR_SET_DUMPABLE = 4
-NOBODY = 65534
-_LIBRARIES = (
-    "math cmath collections itertools functools operator string re copy heapq bisect json random"
-    " datetime decimal fractions statistics"
-).split()
-_GIVING = frozenset(_LIBRARIES) - {"operator", "re", "string", "random", "json"}
+#: Names that mean something everywhere, by the module they are from; `bundle` fills it in.
+WELL_KNOWN: dict[str, str] = {}
 _ALIASES = {"np": "numpy", "numpy": "numpy", "pd": "pandas", "pandas": "pandas"}
 
 
@@ -53,40 +48,19 @@ class NotUsed(Exception):
 class Session:
     """A fresh process with the program loaded, and the link to it."""
 
-    drop_user = hasattr(os, "getuid") and os.getuid() == 0
-
     def __init__(self, deadline: float) -> None:
         self.link = Link()
         self._deadline = deadline
         self._ends: list[int] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pid = 0
 
-    def start(self, boot: str) -> None:
+    def start(self, nursery: Nursery) -> None:
         """Start the process."""
-        try:
-            self._spawn(boot)
-        except (OSError, Gone, subprocess.SubprocessError):
-            if not Session.drop_user:
-                raise
-            Session.drop_user = False  # another user cannot read the interpreter here
-            self.close()
-            self._spawn(boot)
-
-    def _spawn(self, boot: str) -> None:
         ask_read, ask_write = os.pipe()
         tell_read, tell_write = os.pipe()
         self._ends = [ask_write, tell_read]
-        command = [sys.executable, "-I", "-c", boot, str(ask_read), str(tell_write)]
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[ask_read, tell_write],
-                start_new_session=True,
-                preexec_fn=_become_nobody if Session.drop_user else None,
-            )
+            self._pid = nursery.start(ask_read, tell_write)
         finally:
             os.close(ask_read)
             os.close(tell_write)
@@ -107,18 +81,10 @@ class Session:
             with contextlib.suppress(OSError):
                 os.close(end)
         self._ends = []
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _become_nobody() -> None:
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
+        pid, self._pid = self._pid, 0
+        for kill in (os.killpg, os.kill) if pid else ():
+            with contextlib.suppress(OSError):
+                kill(pid, signal.SIGKILL)
 
 
 def check_call(session: Session, case: dict[str, Any]) -> None:
@@ -173,8 +139,9 @@ def check_text(session: Session, case: dict[str, Any]) -> None:
 
 def _run_collected(module: types.ModuleType) -> None:
     """Run what the text only defined: test functions without parameters, and test cases."""
+    unittest = sys.modules.get("unittest")  # slow to import, and only there if the checks use it
     for name, found in list(vars(module).items()):
-        if isinstance(found, type) and issubclass(found, unittest.TestCase):
+        if unittest and isinstance(found, type) and issubclass(found, unittest.TestCase):
             suite = unittest.defaultTestLoader.loadTestsFromTestCase(found)
             result = unittest.TextTestRunner(stream=io.StringIO()).run(suite)
             if not result.wasSuccessful() or not result.testsRun:
@@ -254,14 +221,12 @@ def _well_known(name: str) -> Any:
     """Return what a name means everywhere: _ABSENT if not installed, None if it means nothing."""
     if hasattr(builtins, name):
         return getattr(builtins, name)
-    if name in _LIBRARIES or name in _ALIASES:
-        return _library(_ALIASES.get(name, name))
-    for library in _LIBRARIES:
-        module = importlib.import_module(library)
-        public = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
-        if name in public and library in _GIVING:
-            return getattr(module, name)
-    return None
+    if name in _ALIASES:
+        return _library(_ALIASES[name])
+    home = WELL_KNOWN.get(name)
+    if home is None:
+        return None
+    return _library(name) if home == name else getattr(_library(home), name, _ABSENT)
 
 
 def _library(name: str) -> Any:
@@ -287,7 +252,9 @@ def _install_module(session: Session) -> None:
     sys.modules["solution"] = module
 
 
-def run_case(job: dict[str, Any], case: dict[str, Any], deadline: float) -> dict[str, Any]:
+def run_case(
+    nursery: Nursery, job: dict[str, Any], case: dict[str, Any], deadline: float
+) -> dict[str, Any]:
     """Return the status of one case: passed, failed, error, exited or timeout."""
     session: Session | None = None
     link: Link | None = None
@@ -295,7 +262,7 @@ def run_case(job: dict[str, Any], case: dict[str, Any], deadline: float) -> dict
     try:
         session = Session(deadline)
         link = session.link
-        session.start(job["boot"])
+        session.start(nursery)
         session.load(job["source"], case.get("function"))
         (check_call if case["kind"] == "call" else check_text)(session, case)
         status, message = "passed", ""
@@ -334,26 +301,27 @@ def _ring(*_: Any) -> None:
     raise _Alarm
 
 
-def main(boot: str) -> None:
+def main(well_known: dict[str, str]) -> None:
     """Read the job, run its cases in order, report each, and at last how many there were."""
     ctypes_guard()
-    job = json.loads(sys.stdin.buffer.read().decode("utf-8"))
-    job["boot"] = boot
+    WELL_KNOWN.update(well_known)
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd(), sys.path[0])]
+    nursery = Nursery()
+    job = json.loads(sys.stdin.buffer.read().decode("utf-8"))
     sys.argv[:] = ["checks.py"]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    sys.stdout = io.StringIO()
     signal.signal(signal.SIGALRM, _ring)
     end = time.monotonic() + job["total_s"]
     for number, case in enumerate(job["cases"]):
+        sys.stdout = io.StringIO()
         started = time.monotonic()
-        result = run_case(job, case, min(started + job["case_s"], end))
+        result = run_case(nursery, job, case, min(started + job["case_s"], end))
         result.update(case=number, took_s=time.monotonic() - started)
         out.write(f"{job['nonce']} {json.dumps(result)}\n")
         out.flush()
-        sys.stdout = io.StringIO()
     out.write(f"{job['nonce']} {json.dumps({'done': len(job['cases'])})}\n")
     out.flush()
+    nursery.close()
 
 
 def ctypes_guard() -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import collections
 import datetime
-import decimal
-import fractions
+import importlib
 import math
 import sys
 from collections.abc import Callable
@@ -34,8 +33,8 @@ def encode(value: Any, refer: Refer, depth: int = 0) -> Tagged:
     for kind, make in _ENCODERS:
         if isinstance(value, kind):
             return make(value, lambda item: encode(item, refer, depth + 1))
-    array = _encode_array(value)
-    return refer(value) if array is None else array
+    special = _encode_number(value) or _encode_array(value)
+    return refer(value) if special is None else special
 
 
 def decode(form: Tagged, resolve: Resolve) -> Any:
@@ -103,8 +102,6 @@ _ENCODERS: Any = (
     (complex, lambda value, go: _tag("complex", [go(value.real), go(value.imag)])),
     (range, lambda value, go: _tag("range", [value.start, value.stop, value.step])),
     (collections.deque, lambda value, go: _tag("deque", _items(value, go), m=value.maxlen)),
-    (decimal.Decimal, lambda value, go: _tag("decimal", str(value))),
-    (fractions.Fraction, lambda value, go: _tag("fraction", str(value))),
     (
         datetime.timedelta,
         lambda value, go: _tag("delta", [value.days, value.seconds, value.microseconds]),
@@ -147,17 +144,28 @@ _DECODERS: dict[Any, Any] = {
     "complex": lambda form, go: complex(*map(go, form["v"])),
     "range": lambda form, go: range(*form["v"]),
     "deque": lambda form, go: collections.deque(map(go, form["v"]), form["m"]),
-    "decimal": lambda form, go: decimal.Decimal(form["v"]),
-    "fraction": lambda form, go: fractions.Fraction(form["v"]),
+    "decimal": lambda form, go: importlib.import_module("decimal").Decimal(form["v"]),
+    "fraction": lambda form, go: importlib.import_module("fractions").Fraction(form["v"]),
     "delta": lambda form, go: datetime.timedelta(*form["v"]),
     "date": _make_date,
     "array": lambda form, go: _decode_array(form, go),
 }
 
 
+def _encode_number(value: Any) -> Tagged:
+    """Exact numbers; their modules are slow to import and there if there is such a value."""
+    for name, kind in (("decimal", "Decimal"), ("fractions", "Fraction")):
+        module = sys.modules.get(name)
+        if module is not None and isinstance(value, getattr(module, kind, ())):
+            return _tag(kind.lower(), str(value))
+    return None
+
+
 def _encode_array(value: Any) -> Tagged:
     numpy = sys.modules.get("numpy")
     if numpy is None:
+        return None
+    if not isinstance(value, (numpy.ndarray, numpy.generic)):
         return None
     if isinstance(value, numpy.ndarray) and value.dtype.kind in "biufcU":
         return _tag("array", encode(value.tolist(), lambda item: {"$": "none"}), d=value.dtype.str)

@@ -15,6 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from worker.sandbox.errors import BadTests
 from worker.sandbox.limits import Limit
@@ -172,13 +173,28 @@ class _Watched:
         finally:
             watch.cancel()
             self._kill()
-            done = asyncio.gather(self.process.wait(), watch, *work, return_exceptions=True)
+            await self._end(asyncio.gather(watch, *work, return_exceptions=True))
+
+    async def _end(self, work: asyncio.Future[Any]) -> None:
+        """Wait until the process is gone, however often this is cancelled meanwhile."""
+        ending = asyncio.ensure_future(self._gone(work))
+        cancelled = False
+        while not ending.done():
             try:
-                async with asyncio.timeout(_KILL_WAIT_S):
-                    await asyncio.shield(done)
-            except TimeoutError:
-                self._kill(at_once=True)
-                await done
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+
+    async def _gone(self, work: asyncio.Future[Any]) -> None:
+        try:
+            async with asyncio.timeout(_KILL_WAIT_S):
+                await self.process.wait()
+        except TimeoutError:
+            self._kill(at_once=True)
+            await self.process.wait()
+        await work
 
     def stop(self, reason: str) -> None:
         """End the program; the first reason is the one that counts."""
