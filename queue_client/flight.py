@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from queue_client.futures import RewardFuture
@@ -37,7 +37,7 @@ class Job:
     left: int = 0
 
     def __post_init__(self) -> None:
-        self.left = len(self.futures)
+        self.left = sum(future is not None for future in self.futures)
         self.news_at = self.checked_at = self.sent_at
         for row, future in enumerate(self.futures):
             if future is not None:
@@ -80,11 +80,17 @@ class Flight:
             if not job.left:
                 del self._jobs[job.id]
 
-    def replace(self, old: Job, new: Job) -> None:
-        """Move a lost job's open rows to a job of their own."""
+    def move(self, old: Job, rows: Sequence[int], make: Callable[..., Job]) -> Job | None:
+        """Move a lost job's rows to a job of their own, `make(futures=…)`; None if none is open."""
         with self._lock:
-            if self._jobs.pop(old.id, None) is not None:
-                self._jobs[new.id] = new
+            if self._jobs.pop(old.id, None) is None:
+                return None
+            new = make(futures=[old.futures[row] for row in rows])
+            if not new.left:
+                self._note_empty()
+                return None
+            self._jobs[new.id] = new
+            return new
 
     def get(self, job_id: str) -> Job | None:
         """Return a job that has open rows."""

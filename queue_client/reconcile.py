@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +13,7 @@ import redis
 
 from queue_client.errors import WireError
 from queue_client.flight import Job
-from queue_client.jobs import encode, job_key
+from queue_client.jobs import encode, job_key, queue_key
 from queue_client.options import CHECK_EVERY_S
 from queue_client.outcome import Kind, Outcome
 from queue_client.protocol import MAX_OUTCOME_BYTES, new_job_id, outcomes_key
@@ -59,6 +60,8 @@ class Reconciler:
 
     def _settle(self, job: Job, status: str, found: int) -> Job | None:
         ended = status in ENDED or not status
+        if status == "queued" and self._nowhere(job.queue):
+            ended = True
         if found and (ended or found > len(job.futures) - job.left):
             self._fetch(job)
         if not job.left or not ended:
@@ -70,7 +73,7 @@ class Reconciler:
             return None
         if not status and job.resends < MAX_RESENDS and self._restarted(job):
             return self._again(job)
-        self._end(job, _reason(status, found))
+        self._end(job, _reason(status))
         return None
 
     def _fetch(self, job: Job) -> None:
@@ -100,6 +103,14 @@ class Reconciler:
         sizes: list[int] = pipeline.execute()
         return [(r, size) for r, size in zip(rows, sizes, strict=True) if size]
 
+    def _nowhere(self, queue: str) -> bool:
+        """Whether no job at all waits on a queue: one that says so has lost its place there."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.llen(queue_key(queue))
+        pipeline.llen(f"{queue_key(queue)}:intermediate")
+        waiting: list[int] = pipeline.execute()
+        return not any(waiting)
+
     def _restarted(self, job: Job) -> bool:
         """Whether another server answers than the one the job was sent to: it may know nothing."""
         return self._link.server_now(self._client) != job.server
@@ -113,11 +124,11 @@ class Reconciler:
         except WireError as error:
             self._end(job, str(error))
             return None
-        new = Job(
+        make = partial(
+            Job,
             id=new_job_id(self._link.producer),
             queue=job.queue,
             function=job.function,
-            futures=[job.futures[row] for row in rows],
             payload=payload,
             sent_at=time.monotonic(),
             deadline=job.deadline,
@@ -125,8 +136,7 @@ class Reconciler:
             resends=job.resends + 1,
         )
         logger.warning("job lost by redis, sent again job=%s rows=%d", job.id, len(rows))
-        self._link.flight.replace(job, new)
-        return new
+        return self._link.flight.move(job, rows, make)
 
     def _end(self, job: Job, reason: str) -> None:
         logger.warning("job ended without outcomes job=%s rows=%d: %s", job.id, job.left, reason)
@@ -138,12 +148,12 @@ def _due(job: Job, now: float) -> bool:
     return now - max(job.news_at, job.checked_at) >= CHECK_EVERY_S or not job.checked_at
 
 
-def _reason(status: str, found: int) -> str:
+def _reason(status: str) -> str:
+    if status == "queued":
+        return "the job was taken off its queue by somebody else"
     if status:
         return f"the job ended as {status} without an outcome for this row"
-    return "the job is gone from Redis: deleted, expired or evicted" + (
-        f" ({found} outcomes are there)" if found else ""
-    )
+    return "the job is gone from Redis: deleted, expired or evicted"
 
 
 def _batched(jobs: Iterable[Job], size: int) -> Iterable[list[Job]]:

@@ -57,7 +57,7 @@ class Reader:
             except ReplyTooLarge:
                 self._guarded(self._step_over)
             except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-                self._link.bear(self._outage, error)
+                self._bear(error)
             except redis.ResponseError as error:
                 self._guarded(lambda error=error: self._mend(error))
             except Exception:
@@ -113,7 +113,11 @@ class Reader:
         try:
             repair()
         except (redis.RedisError, OSError) as error:
-            self._link.bear(self._outage, error)
+            self._bear(error)
+
+    def _bear(self, error: Exception) -> None:
+        """Pause; what the stream would have brought is looked up meanwhile by the sender."""
+        self._link.closing.wait(self._outage.failed(error))
 
     def _step_over(self) -> None:
         """Read on one by one, past entries that no worker of ours would write."""

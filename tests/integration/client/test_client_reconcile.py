@@ -83,6 +83,24 @@ def test_a_deleted_job_ends_its_rows(client, connection):
     assert [outcome.uid for outcome in outcomes] == ["0", "1", "2"]
 
 
+def test_a_job_that_was_taken_off_its_queue_ends_its_rows(client, connection):
+    futures = client.submit(rows(3))
+    job_id = only_job(connection)
+    connection.delete(queue_key("rewards"))
+    assert connection.exists(job_key(job_id))
+    outcomes = [future.result(30) for future in futures]
+    assert {outcome.kind for outcome in outcomes} == {Kind.WORKER_LOST}
+    assert "taken off its queue" in outcomes[0].message
+
+
+def test_a_job_that_a_worker_is_taking_is_not_lost(client, connection):
+    [future] = client.submit(rows(1))
+    only_job(connection)
+    connection.lmove("rq:queue:rewards", "rq:queue:rewards:intermediate", "LEFT", "RIGHT")
+    time.sleep(1)  # several looks
+    assert not future.done()
+
+
 def test_rows_that_a_restarted_server_has_forgotten_are_sent_again():
     binary = find_server(prefer_embedded=True)
     with (
