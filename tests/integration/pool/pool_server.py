@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import redis
+from pool_support import Producer, Workers, await_true
 
 from worker.ops.embedded import _free_port, find_server
 
@@ -44,3 +45,30 @@ class LastingServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def outage(server: LastingServer, seconds: float) -> None:
+    server.stop()
+    time.sleep(seconds)
+    server.start()
+
+
+def check_outage(lasting: LastingServer, crew: Workers, seconds: float) -> None:
+    """Two workers, one of them busy: rows end before, during and after the outage."""
+    both = [crew.start(), crew.start()]
+    with redis.Redis.from_url(lasting.url) as connection:
+        producer = Producer(connection)
+        producer.send([{"do": "sleep", "s": s} for s in (0, 1, seconds / 2, seconds + 2)])
+        producer.collect(1)
+        await_true(lambda: sum(crew.starts().values()) == 4)
+        outage(lasting, seconds)
+        producer.collect(4)
+        assert set(crew.starts().values()) == {1}, "finished work was thrown away"
+
+        producer.send([{}] * 8, uid="after")
+        producer.collect(12, timeout_s=30)
+        assert producer.copies == 0
+    assert [worker.poll() for worker in both] == [None, None]
+    for worker in both:
+        worker.terminate()
+    assert [worker.wait(20) for worker in both] == [0, 0]

@@ -3,57 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import redis
-from pool_server import LastingServer
+from pool_server import LastingServer, check_outage
 from pool_support import Producer, Workers, await_true
 
 QUICK = {"heartbeat_s": 1, "expiry_s": 4, "sweep_s": 1}
-
-
-@pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[LastingServer]:
-    server = LastingServer(tmp_path / "server")
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def crew(lasting: LastingServer, tmp_path: Path) -> Iterator[Workers]:
-    workers = Workers(lasting.url, tmp_path)
-    yield workers
-    workers.stop()
-
-
-def outage(server: LastingServer, seconds: float) -> None:
-    server.stop()
-    time.sleep(seconds)
-    server.start()
-
-
-def check_outage(lasting: LastingServer, crew: Workers, seconds: float) -> None:
-    """Two workers, one of them busy: rows end before, during and after the outage."""
-    both = [crew.start(), crew.start()]
-    with redis.Redis.from_url(lasting.url) as connection:
-        producer = Producer(connection)
-        producer.send([{"do": "sleep", "s": s} for s in (0, 1, seconds / 2, seconds + 2)])
-        producer.collect(1)
-        await_true(lambda: sum(crew.starts().values()) == 4)
-        outage(lasting, seconds)
-        producer.collect(4)
-        assert set(crew.starts().values()) == {1}, "finished work was thrown away"
-
-        producer.send([{}] * 8, uid="after")
-        producer.collect(12, timeout_s=30)
-        assert producer.copies == 0
-    assert [worker.poll() for worker in both] == [None, None]
-    for worker in both:
-        worker.terminate()
-    assert [worker.wait(20) for worker in both] == [0, 0]
 
 
 def test_three_seconds_without_redis_cost_nothing(lasting: LastingServer, crew: Workers) -> None:
@@ -65,12 +21,6 @@ def test_an_outage_longer_than_the_expiry_costs_no_finished_work(
 ) -> None:
     crew.start = lambda _start=crew.start: _start(**QUICK)  # type: ignore[method-assign]
     check_outage(lasting, crew, 6)
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(300)
-def test_thirty_seconds_without_redis_cost_nothing(lasting: LastingServer, crew: Workers) -> None:
-    check_outage(lasting, crew, 30)
 
 
 def test_killed_connections_are_made_again(
