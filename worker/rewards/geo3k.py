@@ -9,7 +9,15 @@ from typing import Any
 
 from worker.rewards.boxed import last_boxed
 from worker.rewards.inputs import answer_texts, response_text
-from worker.rewards.math_verifier import LONGEST_CHARS, are_equal, parse_response, parse_truth
+from worker.rewards.math_verifier import (
+    LONGEST_CHARS,
+    are_equal,
+    parse_response,
+    parse_truth,
+    prepare,
+)
+
+__all__ = ["compute_score", "prepare", "thinks_before_box"]
 
 FORMAT_SHARE = 0.1
 

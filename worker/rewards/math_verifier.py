@@ -53,6 +53,14 @@ def compute_score(
     return {"score": float(is_right), "pred": spelled(answer)}
 
 
+def prepare() -> None:
+    """Load the library and read one answer: half a second that no row should pay for.
+
+    Raises RewardFailure if it is not installed.
+    """
+    parse_response("\\boxed{\\frac{1}{2}}")
+
+
 def shortened(response: str, longest_chars: int) -> str:
     """Return the end of a long response, or its last box where the end has none."""
     tail = response[-longest_chars:]

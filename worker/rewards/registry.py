@@ -43,10 +43,20 @@ class Builtin:
 
         Asks `check_arguments` of the module, if there is one. Raises ValueError or TypeError.
         """
+        self._ask_module("check_arguments", **kwargs)
+
+    def prepare(self) -> None:
+        """Import what the function needs late, so that no row's time is spent on it.
+
+        Asks `prepare` of the module, if there is one, in the process that runs the function.
+        """
+        self._ask_module("prepare")
+
+    def _ask_module(self, name: str, **arguments: Any) -> None:
         module = importlib.import_module(self.target.partition(":")[0])
-        asked = getattr(module, "check_arguments", None)
+        asked = getattr(module, name, None)
         if asked is not None:
-            asked(**kwargs)
+            asked(**arguments)
 
 
 #: Two expressions may take for ever to compare; nearly all take milliseconds.
@@ -122,7 +132,12 @@ BUILTINS = (
     Builtin("think_format", "worker.rewards.formats:compute_think_score", "thread"),
     Builtin("tag_count", "worker.rewards.formats:compute_tag_score", "thread"),
     Builtin("overlong", "worker.rewards.lengths:compute_overlong_score", "thread"),
-    Builtin("cosine_length", "worker.rewards.lengths:compute_cosine_score", "process"),
+    Builtin(
+        "cosine_length",
+        "worker.rewards.lengths:compute_cosine_score",
+        "process",
+        timeout_s=MATHS_TIMEOUT_S,
+    ),
     Builtin("repetition", "worker.rewards.repetition:compute_score", "thread"),
     Builtin("judge", "worker.rewards.judge:compute_score", "async"),
 )

@@ -110,3 +110,16 @@ def test_the_page_on_rewards_has_every_function_with_its_sources(each: Builtin) 
 
     assert all(f"`{source}`" in row for source in each.sources)
     assert row.rstrip(" |").endswith(each.executor)
+
+
+@pytest.mark.parametrize("name", ["math_verify", "prime_math", "geo3k"])
+def test_the_maths_library_is_loaded_before_the_first_row(name: str) -> None:
+    code = (
+        "import sys; from worker.rewards.registry import builtin; "
+        f"it = builtin({name!r}); it.load(); early = 'sympy' in sys.modules; it.prepare(); "
+        "print(early, 'sympy' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["False", "True"]
