@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import fields
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-from queue_client.batch import TrajectoryBatch
 from queue_client.futures import RewardFuture
-from queue_client.handover import Handover
+from queue_client.handover import Handover, Trajectories, deadline_of, rows_of
 from queue_client.jobs import Parcel
 from queue_client.link import Link
 from queue_client.metrics import Meter, metrics_of
@@ -26,15 +25,11 @@ from queue_client.options import (
     check_timeout,
 )
 from queue_client.outcome import Kind, Outcome
-from queue_client.progress import Progress
+from queue_client.progress import Progress, wait_for
 from queue_client.protocol import DEFAULT_QUEUE, TOOL_FUNCTION, encode_tool_call
 from queue_client.rewards import OnFailure, rewards_of
 from queue_client.tie import Tie
 from queue_client.trajectory import Trajectory
-
-Trajectories = Iterable[Trajectory] | TrajectoryBatch
-
-TICK_S = 0.25  # how often a waiting progress line moves
 
 
 class RewardClient:
@@ -93,7 +88,7 @@ class RewardClient:
         Each resolves with an outcome, at the latest 2 s after `timeout_s`. Waits for room where
         `max_in_flight` is reached. Raises PoolUnavailable if Redis cannot be reached, QueueFull.
         """
-        futures = self._futures(_rows(trajectories), timeout_s)
+        futures = self._futures(rows_of(trajectories), timeout_s)
         self._handover(futures, queue).run(self._tie.get())
         return futures
 
@@ -109,13 +104,13 @@ class RewardClient:
 
         Interrupted, it takes back what is not done.
         """
-        futures = self._futures(_rows(trajectories), timeout_s)
+        futures = self._futures(rows_of(trajectories), timeout_s)
         bar = Progress(len(futures)) if progress else None
         try:
             if bar is not None:
-                _watch(futures, bar)
+                bar.watch(futures)
             self._handover(futures, queue).run(self._tie.get())
-            return [_wait(future, bar) for future in futures]
+            return [wait_for(future, bar) for future in futures]
         except BaseException:
             self.cancel(futures)
             raise
@@ -132,7 +127,7 @@ class RewardClient:
         progress: bool = False,
     ) -> list[Outcome]:
         """Return one outcome for each trajectory, in order. Cancelled, it takes back the rest."""
-        futures = self._futures(_rows(trajectories), timeout_s)
+        futures = self._futures(rows_of(trajectories), timeout_s)
         bar = Progress(len(futures)) if progress else None
         try:
             async with aclosing(self._handover(futures, queue).stream(self._tie.get)) as done:
@@ -156,7 +151,7 @@ class RewardClient:
 
         To know the place of each, use `concurrent.futures.as_completed(client.submit(...))`.
         """
-        futures = self._futures(_rows(trajectories), timeout_s)
+        futures = self._futures(rows_of(trajectories), timeout_s)
         async with aclosing(self._handover(futures, queue).stream(self._tie.get)) as done:
             async for future in done:
                 yield future.result()
@@ -224,7 +219,7 @@ class RewardClient:
         """
         check_timeout(timeout_s)
         payload = encode_tool_call(tool, arguments, timeout_s=timeout_s)
-        future = RewardFuture(None, self, deadline=_deadline(timeout_s))
+        future = RewardFuture(None, self, deadline=deadline_of(timeout_s))
         queue = self._queue(queue)
         Handover(
             [future], lambda futures: Parcel(queue, futures, TOOL_FUNCTION, payload), self._meter
@@ -240,6 +235,11 @@ class RewardClient:
     def close(self) -> None:
         """End every pending call with ClientClosed, take their rows back, and disconnect."""
         self._tie.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets a client of its own with the same options, and no calls."""
+        options = {field.name: getattr(self.options, field.name) for field in fields(self.options)}
+        return _rebuilt, (options,)
 
     def __enter__(self) -> Self:
         return self
@@ -272,7 +272,7 @@ class RewardClient:
         self, trajectories: Sequence[Trajectory], timeout_s: float | None
     ) -> list[RewardFuture]:
         check_timeout(timeout_s)
-        deadline = _deadline(timeout_s)
+        deadline = deadline_of(timeout_s)
         return [RewardFuture(one, self, deadline=deadline) for one in trajectories]
 
     def _handover(self, futures: Sequence[RewardFuture], queue: str | None) -> Handover:
@@ -286,37 +286,5 @@ class RewardClient:
         return queue
 
 
-def _rows(trajectories: Trajectories) -> list[Trajectory]:
-    """Return the trajectories as a list. Raises TypeError, naming the row, for anything else."""
-    if isinstance(trajectories, TrajectoryBatch):
-        return list(trajectories.trajectories)
-    if isinstance(trajectories, Trajectory) or not isinstance(trajectories, Iterable):
-        found = type(trajectories).__name__
-        raise TypeError(f"trajectories: a list of Trajectory expected (got {found})")
-    rows = list(trajectories)
-    for row, one in enumerate(rows):
-        if not isinstance(one, Trajectory):
-            raise TypeError(f"trajectories[{row}]: Trajectory expected (got {type(one).__name__})")
-    return rows
-
-
-def _deadline(timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else time.monotonic() + timeout_s
-
-
-def _watch(futures: Iterable[RewardFuture], bar: Progress) -> None:
-    def count(future: Any) -> None:
-        if not future.cancelled() and future.exception() is None:
-            bar.add(future.result())
-
-    for future in futures:
-        future.add_done_callback(count)
-
-
-def _wait(future: RewardFuture, bar: Progress | None) -> Outcome:
-    while bar is not None and not future.done():
-        try:
-            return future.result(TICK_S)
-        except TimeoutError:
-            bar.tick()
-    return future.result()
+def _rebuilt(options: dict[str, Any]) -> RewardClient:
+    return RewardClient(options.pop("url"), **options)

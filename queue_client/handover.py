@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
 from queue_client.arrivals import Arrivals
+from queue_client.batch import TrajectoryBatch
 from queue_client.futures import RewardFuture
 from queue_client.jobs import Parcel
 from queue_client.link import Link
 from queue_client.metrics import Meter
 from queue_client.outcome import Kind, Outcome
+from queue_client.trajectory import Trajectory
+
+Trajectories = Iterable[Trajectory] | TrajectoryBatch
 
 SLICE = 1024  # rows that take their places together when a call waits for room
 
@@ -98,3 +102,22 @@ class Handover:
 def _report(task: asyncio.Task[None], arrivals: Arrivals) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         arrivals.fail(error)
+
+
+def rows_of(trajectories: Trajectories) -> list[Trajectory]:
+    """Return the trajectories as a list. Raises TypeError, naming the row, for anything else."""
+    if isinstance(trajectories, TrajectoryBatch):
+        return list(trajectories.trajectories)
+    if isinstance(trajectories, Trajectory) or not isinstance(trajectories, Iterable):
+        found = type(trajectories).__name__
+        raise TypeError(f"trajectories: a list of Trajectory expected (got {found})")
+    rows = list(trajectories)
+    for row, one in enumerate(rows):
+        if not isinstance(one, Trajectory):
+            raise TypeError(f"trajectories[{row}]: Trajectory expected (got {type(one).__name__})")
+    return rows
+
+
+def deadline_of(timeout_s: float | None) -> float | None:
+    """Return the instant on the monotonic clock that is so many seconds away; None for none."""
+    return None if timeout_s is None else time.monotonic() + timeout_s

@@ -6,11 +6,15 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import TextIO
 
+from queue_client.futures import RewardFuture
 from queue_client.outcome import Outcome
 
 REDRAW_S = 0.1
+TICK_S = 0.25  # how often a waiting line moves
 LINE_EVERY_S = 10.0  # where there is no terminal
 WIDTH = 24
 
@@ -38,6 +42,15 @@ class Progress:
                 self.scored += 1
                 self._sum += outcome.reward
         self.tick()
+
+    def watch(self, futures: Iterable[RewardFuture]) -> None:
+        """Count each future's outcome when it is there."""
+        for future in futures:
+            future.add_done_callback(self._count)
+
+    def _count(self, future: Future[Outcome]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.add(future.result())
 
     def tick(self) -> None:
         """Draw if the last drawing is a while ago."""
@@ -79,3 +92,13 @@ class Progress:
             self._stream.flush()
         except (OSError, ValueError):
             return  # a closed stream ends no scoring
+
+
+def wait_for(future: RewardFuture, progress: Progress | None) -> Outcome:
+    """Wait for one outcome; the line goes on moving meanwhile."""
+    while progress is not None and not future.done():
+        try:
+            return future.result(TICK_S)
+        except TimeoutError:
+            progress.tick()
+    return future.result()

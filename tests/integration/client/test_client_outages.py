@@ -149,3 +149,20 @@ def test_a_forgotten_script_is_loaded_again(consumer, client, connection):
     client.score(rows(1), timeout_s=60)
     connection.script_flush()
     assert client.score(rows(2), timeout_s=60)[1].reward == 1.0
+
+
+def test_connections_may_be_made_in_another_way(redis_url, consumer):
+    """Sentinel, a provider of credentials: whatever returns a client with the options given."""
+    made: list[dict[str, object]] = []
+
+    def connect(**options: object) -> redis.Redis:
+        made.append(options)
+        return redis.Redis.from_url(redis_url, **options)
+
+    with RewardClient("redis://mymaster/0", connect=connect) as client:
+        assert client.score(rows(2), timeout_s=60)[1].reward == 1.0
+    assert {options["client_name"] for options in made} == {
+        "rewardpool-greet",
+        "rewardpool-submit",
+        "rewardpool-replies",
+    }

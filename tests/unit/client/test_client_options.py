@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from queue_client import RewardClient
@@ -57,3 +59,10 @@ def test_a_wrong_timeout_is_named(timeout_s):
 
 def test_the_password_is_in_no_repr():
     assert "secret" not in repr(RewardClient("redis://:secret@localhost:1/0").options)
+
+
+def test_a_copy_in_another_process_has_the_same_options():
+    made = RewardClient("redis://:secret@localhost:1/0", queue="later", rows_per_job=7)
+    again = pickle.loads(pickle.dumps(made))
+    assert again.options == made.options
+    assert again.in_flight == 0
