@@ -62,7 +62,7 @@ class Decoder:
         try:
             if self._table is not None and 1 < len(ids) <= ON_LOOP:
                 with contextlib.suppress(LookupError):
-                    return self._table.text(id_list(ids))
+                    return self._table.text(ids)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._threads, self._decode, ids)
         except (ValueError, TypeError, OverflowError, LookupError) as error:

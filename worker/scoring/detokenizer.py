@@ -61,8 +61,15 @@ class ByteTable:
             if len(ids) > 1 and max(ids) < len(self._table)
         )
 
-    def text(self, ids: list[int]) -> str:
-        """Decode ids, two or more. Raises LookupError for one that is not in the vocabulary."""
-        if min(ids) < 0:
+    def text(self, ids: Any) -> str:
+        """Decode ids, two or more, a list or an array.
+
+        Raises LookupError for one that is not in the vocabulary.
+        """
+        if hasattr(ids, "tolist"):
+            lowest, listed = ids.min(), ids.tolist()
+        else:
+            lowest, listed = min(ids), ids
+        if lowest < 0:
             raise LookupError("a token id below zero")
-        return b"".join(itemgetter(*ids)(self._table)).decode("utf-8", "replace")
+        return b"".join(itemgetter(*listed)(self._table)).decode("utf-8", "replace")

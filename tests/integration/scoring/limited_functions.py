@@ -118,3 +118,12 @@ async def plain_call(solution_str, extra_info):
 def cost_of(solution_str, extra_info):
     """An estimator."""
     return 3 * len(solution_str)
+
+
+async def in_order(solution_str, extra_info, limits):
+    """Write down when the lease came."""
+    async with limits["judge"].lease(tokens=1):
+        with redis.Redis.from_url(extra_info["url"]) as server:
+            server.rpush("test:order", extra_info["at"])
+            server.expire("test:order", 600)
+    return 1.0

@@ -278,3 +278,33 @@ async def test_cancelling_a_row_that_waits_or_runs_leaves_nothing_in_flight(limi
 
     stands = await engine.limits["judge"].usage()
     assert (stands.in_flight, stands.waiting) == (0, 0)
+
+
+async def test_approvals_never_pile_up_behind_slow_calls(limited_engine, connection, redis_url):
+    """120 a minute from a bucket of one second: two slow calls, then twelve that had queued."""
+    engine = await limited_engine("judge", {"max_concurrent": 2, "rpm": 120, "burst_s": 1})
+    slow = [request(extra_info={"url": redis_url, "call_s": 2}) for _ in range(2)]
+    fast = [request(extra_info={"url": redis_url, "call_s": 0}) for _ in range(12)]
+
+    outcomes = await asyncio.gather(*(engine.score(row) for row in slow + fast))
+
+    assert all(outcome.ok for outcome in outcomes)
+    starts = sorted(score for _, score in connection.zrange("test:calls", 0, -1, withscores=True))
+    for at, start in enumerate(starts):
+        within = sum(1 for other in starts[at:] if other < start + 1)
+        assert within <= 2 + 2 + 1, "the bucket, what a second refills, one for a slow machine"
+
+
+async def test_rows_get_their_leases_in_the_order_in_which_they_asked(
+    limited_engine, connection, redis_url
+):
+    engine = await limited_engine("in_order", {"rpm": 1200, "burst_s": 0.05})
+    rows = [request(extra_info={"url": redis_url, "at": at}) for at in range(50)]
+
+    outcomes = await asyncio.gather(*map(engine.score, rows))
+
+    assert all(outcome.ok for outcome in outcomes)
+    order = [int(at) for at in connection.lrange("test:order", 0, -1)]
+    inversions = sum(1 for at, one in enumerate(order) for other in order[at:] if other < one)
+    assert len(order) == 50
+    assert inversions <= 50 * 49 / 2 / 100
