@@ -21,6 +21,8 @@ COMMANDS = {
     "score": "score a rollout file",
     "worker": "run one worker process on queues",
 }
+#: What a command needs beside the extra `worker`.
+EXTRAS = {"dashboard": "worker,dashboard", "metrics": "worker,metrics"}
 
 
 class LazyGroup(click.Group):
@@ -39,8 +41,9 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.split(".")[0] in PACKAGES:
                 raise  # a fault of ours, not something to install
+            extras = EXTRAS.get(name, "worker")
             raise click.UsageError(
-                f"`rewardpool {name}` needs {error.name}: pip install 'rewardpool[worker]'"
+                f"`rewardpool {name}` needs {error.name}: pip install 'rewardpool[{extras}]'"
             ) from error
         command: click.Command = module.command
         return command
