@@ -194,7 +194,8 @@ class _Watched:
         except TimeoutError:
             self._kill(at_once=True)
             await self.process.wait()
-        await work
+        await asyncio.wait([work], timeout=_KILL_WAIT_S)
+        work.cancel()  # what escaped may hold the pipes for ever
 
     def stop(self, reason: str) -> None:
         """End the program; the first reason is the one that counts."""
