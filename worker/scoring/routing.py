@@ -69,7 +69,6 @@ class Workshop:
     helpers: HelperPool
     threads: ThreadPool
     limits: LimitBook
-    targets: dict[str, Target] = field(default_factory=dict)
     on_close: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
     compute_score: Callable[..., Awaitable[Any]] | None = None
 
@@ -120,7 +119,6 @@ class Workshop:
             redis_url=self.settings.redis.url if plan.takes_limits else "",
             awaits=executor == "process",
         )
-        self.targets[target.key] = target
         return HelperRunner(target, plan, self.helpers, on_loop)
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 from worker.scoring.failures import ScorerError
 from worker.scoring.helpers import frames
+from worker.scoring.helpers.nursery import ONE_THREAD
 
 STOP_TIMEOUT_S = 5.0
 
@@ -116,6 +118,7 @@ class NurseryLink:
                 [sys.executable, "-m", "worker.scoring.helpers.nursery", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
+                env={ONE_THREAD: "1", **os.environ},
                 start_new_session=True,
             )
         ours.setblocking(False)

@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 from worker.scoring.helpers import child, frames
 
+#: numpy, which messages need, must start no threads before a fork.
+ONE_THREAD = "OPENBLAS_NUM_THREADS"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 

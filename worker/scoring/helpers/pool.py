@@ -179,23 +179,6 @@ class HelperPool:
             return f"the reward function's process was killed by {name}"
         return f"the reward function ended its process with exit code {helper.code}"
 
-    async def warm(self, targets: list[Target]) -> None:
-        """Start one helper that has imported these functions, so that the first row need not wait.
-
-        Raises ScorerError for a function that cannot be imported.
-        """
-        if not targets or self._busy >= self._size:
-            return
-        await self._take_place()
-        helper = None
-        try:
-            for target in targets:
-                if helper is not None:
-                    self._idle.append(helper)
-                helper = await self._helper_for(target)
-        finally:
-            self._give_place(helper)
-
     async def close(self) -> None:
         """Kill all helpers and the nursery; nothing is left running."""
         self._closed = True
