@@ -39,6 +39,7 @@ def compute_score(
     >>> compute_score(None, r"so it is \boxed{\text{(B)}}", "b")
     {'score': 1.0, 'pred': 'B'}
     """
+    letters = letters.upper()
     truth = letter_of(answer_text(ground_truth), letters)
     if not truth:
         raise BadInput(f"ground_truth: {shown(ground_truth)} is none of the letters {letters}")

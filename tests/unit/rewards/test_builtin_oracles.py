@@ -246,6 +246,14 @@ def test_a_choice_is_one_stated_letter(response: str, letter: str) -> None:
     assert found == {"score": float(letter == "B"), "pred": letter}
 
 
+def test_letters_may_be_given_and_bound_the_ground_truth() -> None:
+    score = multiple_choice.compute_score
+
+    assert score(None, "the answer is Z", "z", letters="xyz")["score"] == 1.0
+    with pytest.raises(BadInput, match="none of the letters XY"):
+        score(None, "Z", "Z", letters="XY")
+
+
 def test_token_f1_counts_shared_words() -> None:
     score = token_f1.compute_score
 

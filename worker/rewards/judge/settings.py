@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 
 from worker.rewards.judge.prompt import DEFAULT_TEMPLATE
 
+_NUMBERS = ("max_tokens", "temperature", "timeout_s", "longest_chars", "lowest", "highest")
+_TEXTS = ("model", "template", "score_key", "limit", "api_key_env", "transcript")
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
@@ -37,6 +40,12 @@ class JudgeSettings:
 
     def __post_init__(self) -> None:
         """Raise ValueError that names the field and the value."""
+        for name in _NUMBERS:
+            if isinstance(value := getattr(self, name), bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name}: must be a number, got {value!r}")
+        for name in _TEXTS:
+            if not isinstance(value := getattr(self, name), str | None):
+                raise ValueError(f"{name}: must be text, got {value!r}")
         if not self.endpoints:
             raise ValueError("endpoints: give at least one base URL (or base_url)")
         for url in self.endpoints:
