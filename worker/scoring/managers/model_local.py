@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -39,6 +40,7 @@ class LocalModel:
         self.tokenizer = tokenizer
         self._model, self._batch_size = model, settings.batch_size
         self._longest = settings.max_tokens or _longest(model, tokenizer)
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="rewardpool-encoder")
         self._asked: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._serve, name="rewardpool-reward-model", daemon=True
@@ -78,17 +80,21 @@ class LocalModel:
 
     async def judge(self, text: str) -> tuple[float, dict[str, Any]]:
         """Return the last label's raw output, all of them beside it if there are several."""
-        ids = self.tokenizer(text)["input_ids"]
+        loop = asyncio.get_running_loop()
+        ids = await loop.run_in_executor(self._encoder, self._encode, text)
         if len(ids) > self._longest:
             raise BadInput(
                 f"response: {len(ids)} tokens with its prompt, the reward model takes "
                 f"{self._longest}"
             )
-        loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[float]] = loop.create_future()
         self._asked.put(_Ask(ids, loop, answer))
         outputs = await answer
         return outputs[-1], {"outputs": outputs} if len(outputs) > 1 else {}
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text)["input_ids"]
+        return ids
 
     def _serve(self) -> None:
         """The model's thread: take what waits, of like length together."""
@@ -139,6 +145,7 @@ class LocalModel:
 
     async def close(self) -> None:
         """End the thread; it is a daemon, should a forward pass still run."""
+        self._encoder.shutdown(wait=False, cancel_futures=True)
         self._asked.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 5.0)
 
