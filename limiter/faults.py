@@ -5,6 +5,16 @@ from __future__ import annotations
 import redis
 
 #: Redis answers, but will not serve us now; another try may find it better.
+_PASSING_TYPES = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.OutOfMemoryError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+    OSError,
+)
 _PASSING = (
     "OOM",
     "LOADING",
@@ -22,7 +32,7 @@ _PASSING = (
 
 def passes(error: BaseException) -> bool:
     """Whether to try again: Redis cannot be reached, or refuses for now."""
-    if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+    if isinstance(error, _PASSING_TYPES):
         return True
     return isinstance(error, redis.RedisError) and any(word in str(error) for word in _PASSING)
 

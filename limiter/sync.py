@@ -64,10 +64,10 @@ class SyncOwner:
             try:
                 return self._declared_send(verb, args)
             except (redis.RedisError, OSError) as error:
-                late = deadline is not None and time.monotonic() + pause_s >= deadline
-                if late or not faults.passes(error):
+                left_s = pause_s if deadline is None else deadline - time.monotonic()
+                if left_s <= 0 or not faults.passes(error):
                     raise LimiterUnavailable(self.limits.name, faults.reason(error)) from error
-            time.sleep(pause_s)
+            time.sleep(min(pause_s, left_s))
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
     def _declared_send(self, verb: str, args: tuple[str | int, ...]) -> Any:
@@ -109,7 +109,8 @@ class SyncOwner:
             raise
         except BaseException as error:
             if not (timeout_s == 0 and isinstance(error, AcquireTimeout)):
-                self._undo(call_id, timed_out=isinstance(error, AcquireTimeout))
+                patience_s = 0.0 if isinstance(error, LimiterUnavailable) else UNDO_PATIENCE_S
+                self._undo(call_id, patience_s, timed_out=isinstance(error, AcquireTimeout))
             raise
         return SyncLease(self, call_id, fence, tokens, lease_ms)
 
@@ -177,9 +178,9 @@ class SyncOwner:
         if replies.read_beat(reply).lost:
             raise LimiterUnavailable(self.limits.name, "the lease ended before it was confirmed")
 
-    def _undo(self, call_id: str, *, timed_out: bool) -> None:
+    def _undo(self, call_id: str, patience_s: float, *, timed_out: bool) -> None:
         try:
-            deadline = time.monotonic() + UNDO_PATIENCE_S
+            deadline = time.monotonic() + patience_s
             self.call("cancel", call_id, self.id, int(timed_out), deadline=deadline)
         except (LimiterUnavailable, LimiterClosed) as error:
             logger.warning("cancel failed limit=%s reason=%s", self.limits.name, error)

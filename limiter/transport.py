@@ -95,9 +95,10 @@ class Transport:
                 if isinstance(fault, redis.RedisError):
                     raise LimiterUnavailable(self.limits.name, faults.reason(fault)) from fault
                 raise fault
-            if deadline is not None and self.loop.time() + pause_s >= deadline:
+            left_s = pause_s if deadline is None else deadline - self.loop.time()
+            if left_s <= 0:
                 raise LimiterUnavailable(self.limits.name, faults.reason(fault)) from fault
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
 
     async def _try(

@@ -21,7 +21,7 @@ function core.grant(id, cost, lease_ms, written)
     redis.call('ZADD', key_leases, text(expiry), id)
   end
   local base = core.charge(cost)
-  redis.call('HSET', key_calls, id, format('h %.0f %.0f %.0f %.0f', S.fence, cost, base, S.now))
+  redis.call('HSET', key_calls, id, format('h %d %d %d %d', S.fence, cost, base, S.now))
   S.flying = S.flying + 1
   S.due = min(S.due, expiry)
   core.reach(expiry)
@@ -113,7 +113,7 @@ end
 -- Counters so far, under the minute of the last call before this one.
 function core.remember_counters(before)
   local minute = floor(before / 60000)
-  local added = redis.call('HSET', key_history, text(minute), format('%.0f %.0f %d %d %d %.0f %d',
+  local added = redis.call('HSET', key_history, text(minute), format('%d %d %d %d %d %d %d',
     S.epoch, S.fence - S.epoch, S.refusals, S.reclaimed, S.waits, S.wait_ms, S.throttles))
   if added == 1 then
     for _, kept in ipairs(redis.call('HKEYS', key_history)) do

@@ -10,7 +10,7 @@ local head_id, head_wait = '', -1
 function core.park(id, owner, cost, lease_ms, hold_ms, deadline, head_start_ms)
   S.order = max(S.order + 1, S.now * 1000)
   redis.call('ZADD', key_queue, text(S.order - head_start_ms * 1000), id)
-  redis.call('HSET', key_calls, id, format('w %s %.0f %.0f %.0f %.0f %.0f',
+  redis.call('HSET', key_calls, id, format('w %s %d %d %d %d %d',
     owner, cost, lease_ms, hold_ms, deadline, S.now))
   redis.call('ZADD', key_owners, text(S.now), owner)
   S.waiting = S.waiting + 1
@@ -67,7 +67,7 @@ local function hand_over(id, waiter, caller)
     table.insert(handed, fence)
     table.insert(handed, lease_ms)
   else
-    post(waiter.owner, format('g %s %.0f %.0f', id, fence, lease_ms))
+    post(waiter.owner, format('g %s %d %d', id, fence, lease_ms))
   end
 end
 
@@ -77,7 +77,7 @@ local function tell_head(id, waiter, wait, caller)
   if waiter.owner == caller then
     head_id, head_wait = id, wait
   elseif id ~= S.head or (at > 0 and (S.head_at == 0 or at < S.head_at)) then
-    post(waiter.owner, format('h %s %.0f', id, wait))
+    post(waiter.owner, format('h %s %d', id, wait))
   else
     return
   end
@@ -106,7 +106,7 @@ function core.serve(caller)
     local largest = waiter and core.impossible(waiter.cost)
     if not waiter or gone(waiter, caller) or largest then
       if largest then
-        post(waiter.owner, format('x %s %.0f', id, largest))
+        post(waiter.owner, format('x %s %d', id, largest))
       end
       core.unqueue(id, waiter ~= nil)
       drops = drops + 1

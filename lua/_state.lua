@@ -13,13 +13,13 @@ local HOUSE_MS = 1000
 local MARGIN_MS = 60000
 local HISTORY_MS = 3660000
 
-local HOT = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%-?%d+)'
-  .. ' (%-?%d+) (%-?%d+) (%d+) (%d+) (%-?%d+) (%-?%d+) (%d+) (%d+) (%-?%d+)'
-  .. ' (%d+) (%d+) (%-?%d+) (%d+) (%d+) (%-?%d+) (.*)$'
-local COLD = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d) (%d) (%d) (%d+) (%d+) (%S+) (%d+)$'
+local HOT = '^([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+)'
+  .. ' ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+)'
+  .. ' ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) ([^ ]+) (.*)$'
+local COLD = '^' .. string.rep('([^ ]+) ', 13) .. '([^ ]+)$'
 
 local function text(number)
-  return format('%.0f', number)
+  return format('%d', number)
 end
 
 -- Read the state into S; false when neither state nor settings are there.
@@ -29,24 +29,25 @@ function core.load()
     return core.rebuild()
   end
   local waiting, pause, last, offset, due, keep, fence, flying, most, rlevel, rrate, rcap, rback,
-    tlevel, trate, tcap, ttop, cost_max, old_fence, old_n, old_high, new_fence, new_n, new_high,
-    cold = string.match(packed, HOT)
+    tlevel, trate, tcap, ttop, cost_max, refund, old_fence, old_n, old_high, new_fence, new_n,
+    new_high, cold = string.match(packed, HOT)
   if not waiting then
     return core.rebuild() -- not ours, or of another version
   end
-  S.waiting, S.pause, S.last, S.offset = waiting + 0, pause + 0, last + 0, offset + 0
-  S.due, S.keep, S.fence, S.flying, S.max = due + 0, keep + 0, fence + 0, flying + 0, most + 0
-  S.rlevel, S.rrate, S.rcap, S.rback = rlevel + 0, rrate + 0, rcap + 0, rback + 0
-  S.tlevel, S.trate, S.tcap, S.ttop = tlevel + 0, trate + 0, tcap + 0, ttop + 0
-  S.cost_max = cost_max + 0
-  S.old_fence, S.old_n, S.old_high = old_fence + 0, old_n + 0, old_high + 0
-  S.new_fence, S.new_n, S.new_high = new_fence + 0, new_n + 0, new_high + 0
   local epoch, pause_fence, order, refusals, reclaimed, waits, wait_ms, throttles, strict, alone,
-    refund, rfloor, wait_until, head, head_at = string.match(cold, COLD)
-  S.epoch, S.pause_fence, S.order = epoch + 0, pause_fence + 0, order + 0
-  S.refusals, S.reclaimed, S.waits, S.wait_ms = refusals + 0, reclaimed + 0, waits + 0, wait_ms + 0
-  S.throttles, S.strict, S.alone, S.refund = throttles + 0, strict + 0, alone + 0, refund + 0
-  S.rfloor, S.wait_until, S.head, S.head_at = rfloor + 0, wait_until + 0, head, head_at + 0
+    rfloor, wait_until, head, head_at = string.match(cold, COLD)
+  S = { -- at once: a table that grows field by field costs more than all the rest
+    waiting = waiting + 0, pause = pause + 0, last = last + 0, offset = offset + 0, due = due + 0,
+    keep = keep + 0, fence = fence + 0, flying = flying + 0, max = most + 0, rlevel = rlevel + 0,
+    rrate = rrate + 0, rcap = rcap + 0, rback = rback + 0, tlevel = tlevel + 0, trate = trate + 0,
+    tcap = tcap + 0, ttop = ttop + 0, cost_max = cost_max + 0, old_fence = old_fence + 0,
+    old_n = old_n + 0, old_high = old_high + 0, new_fence = new_fence + 0, new_n = new_n + 0,
+    new_high = new_high + 0, epoch = epoch + 0, pause_fence = pause_fence + 0, order = order + 0,
+    refusals = refusals + 0, reclaimed = reclaimed + 0, waits = waits + 0, wait_ms = wait_ms + 0,
+    throttles = throttles + 0, strict = strict + 0, alone = alone + 0, refund = refund + 0,
+    rfloor = rfloor + 0, wait_until = wait_until + 0, head = head, head_at = head_at + 0, now = 0,
+    armed = false,
+  }
   core.tick()
   return true
 end
@@ -128,14 +129,13 @@ end
 
 function core.save()
   redis.call('SET', key_state, format(
-    '%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f'
-      .. ' %.0f %.0f %.0f %.0f %.0f %.0f',
+    '%d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d %d',
     S.waiting, S.pause, S.last, S.offset, S.due, S.keep, S.fence, S.flying, S.max, S.rlevel, S.rrate,
-    S.rcap, S.rback, S.tlevel, S.trate, S.tcap, S.ttop, S.cost_max, S.old_fence, S.old_n, S.old_high,
-    S.new_fence, S.new_n, S.new_high
-  ) .. format(' %.0f %.0f %.0f %d %d %d %.0f %d %d %d %d %.0f %.0f %s %.0f',
+    S.rcap, S.rback, S.tlevel, S.trate, S.tcap, S.ttop, S.cost_max, S.refund, S.old_fence, S.old_n,
+    S.old_high, S.new_fence, S.new_n, S.new_high
+  ) .. format(' %d %d %d %d %d %d %d %d %d %d %d %d %s %d',
     S.epoch, S.pause_fence, S.order, S.refusals, S.reclaimed, S.waits, S.wait_ms, S.throttles,
-    S.strict, S.alone, S.refund, S.rfloor, S.wait_until, S.head, S.head_at), 'KEEPTTL')
+    S.strict, S.alone, S.rfloor, S.wait_until, S.head, S.head_at), 'KEEPTTL')
   if S.armed then
     redis.call('PEXPIRE', key_state, S.armed)
   end

@@ -35,7 +35,7 @@ local function extend(id, fence, cost, lease_ms)
     end
   elseif not fate and fence <= S.epoch then
     redis.call('ZADD', key_leases, text(expiry), id)
-    redis.call('HSET', key_calls, id, format('h %.0f %.0f 0 %.0f', fence, cost, S.now))
+    redis.call('HSET', key_calls, id, format('h %d %d 0 %d', fence, cost, S.now))
     S.flying = S.flying + 1
     S.due = min(S.due, expiry)
   else

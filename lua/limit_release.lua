@@ -15,7 +15,19 @@
 local key_state, key_leases, key_calls, key_queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local key_owners, key_settings, key_history = KEYS[5], KEYS[6], KEYS[7]
 local id, fence, used, owner = ARGV[1], ARGV[2] + 0, ARGV[3] + 0, ARGV[4]
--- include _time _state _buckets _leases _queue _release
+local old_id, old_fence_given = id, fence
+-- include _time
+do
+-- include _hot _hot_release
+  if freed then
+    redis.call('ZADD', key_leases, string.format('%d', 1e15 + now), id)
+    redis.call('HDEL', key_calls, id)
+-- include _hot_save
+    return 1
+  end
+end
+
+-- include _state _buckets _leases _queue _release
 if not core.begin() then
   return -9
 end

@@ -24,7 +24,7 @@ if own then
   fate = own == fence and 1 or -1
   if fate == 1 and used > charged then
     core.overage(used - charged)
-    redis.call('HSET', key_calls, id, format('h %.0f %.0f %.0f %.0f', fence, used, base, granted))
+    redis.call('HSET', key_calls, id, format('h %d %d %d %d', fence, used, base, granted))
   end
 else
   fate = core.fate(redis.call('ZSCORE', key_leases, id))

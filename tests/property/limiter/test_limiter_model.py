@@ -17,12 +17,12 @@ ON_REDIS = 10
 
 #: What a careless change would do to the scripts: (in this text, that instead).
 DECIDES = "local wait, layers = core.blocked(cost)\n  if first and wait == 0 then"
-TAKES = "redis.call('ZADD', key_leases, 'NX', expiry, id) == 1"
+TAKES = "redis.call('ZADD', key_leases, 'NX', string.format('%d', now + lease_ms), id) == 1"
 FAULTS = {
     "charge before check": [(DECIDES, f"core.charge(cost)\n  {DECIDES}")],
     "barging": [("local first = S.waiting == 0", "local first = true")],
     "no replay check": [
-        (TAKES, "redis.call('ZADD', key_leases, expiry, id)"),
+        (TAKES, TAKES.replace("'NX', ", "").replace(" == 1", "")),
         ("local answer = replay(id, owner)", "local answer = nil"),
     ],
     "refunds capped at capacity only": [("S.tcap - high)", "S.tcap - min(S.tlevel, S.tcap))")],
