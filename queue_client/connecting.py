@@ -21,8 +21,11 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 LEAST_VERSION = (6, 2)
 
 
-class ReplyTooLarge(redis.ConnectionError):
-    """One reply exceeds MAX_REPLY_BYTES; the connection is dropped, the caller asks for less."""
+class ReplyTooLarge(redis.RedisError):
+    """One reply exceeds MAX_REPLY_BYTES; the connection is dropped, the caller asks for less.
+
+    No ConnectionError: redis-py would read it once more.
+    """
 
 
 class _Metered:
@@ -81,12 +84,16 @@ def open_connection(
         client = options.connect(**settings)
     else:
         client = redis.Redis(connection_pool=ConnectionPool.from_url(options.url, **settings))
-    _harden(client.connection_pool)
+    bound_replies(client)
     return client
 
 
-def _harden(pool: ConnectionPool) -> None:
-    """What a URL or a caller's factory must not undo: bytes stay bytes, replies stay bounded."""
+def bound_replies(client: redis.Redis) -> None:
+    """What a URL or a caller's factory must not undo: bytes stay bytes, replies stay bounded.
+
+    To be called before the client connects.
+    """
+    pool = client.connection_pool
     pool.connection_kwargs["decode_responses"] = False
     known = cast("type[AbstractConnection]", pool.connection_class)
     if not issubclass(known, _Bounded):

@@ -182,7 +182,7 @@ class Sender:
             self._recovered()
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             self._link.bear(self._outage, error)
-        except redis.ResponseError as error:
+        except redis.RedisError as error:
             logger.warning("redis refused a command error=%s", error)
 
     def _fail_unsent(self, work: Work, error: Exception) -> None:

@@ -7,6 +7,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from queue_client.connecting import bound_replies
 from worker.settings import SettingsError, load_settings
 
 TIMEOUT_S = 5.0
@@ -17,12 +18,14 @@ def connect(url: str) -> redis.Redis:
 
     redis-py's own ten tries with pauses would hold a page for a minute when Redis is away.
     """
-    return redis.Redis.from_url(
+    client = redis.Redis.from_url(
         url,
         socket_timeout=TIMEOUT_S,
         socket_connect_timeout=TIMEOUT_S / 2,
         retry=Retry(NoBackoff(), 1),
     )
+    bound_replies(client)  # whoever writes to Redis does not fill our memory
+    return client
 
 
 def redis_address(redis_url: str | None, config: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import redis
 
 from queue_client.protocol import worker_key
+from worker.ops.reading import read
 from worker.ops.rq_state import WorkerState, age_s, text
 
 MAX_FIELD = 20_000  # characters; longer values are not what a worker wrote
@@ -42,10 +43,7 @@ class WorkerFacts:
 
 def worker_facts(connection: redis.Redis, workers: Sequence[WorkerState]) -> list[WorkerFacts]:
     """Return what each registered worker says: one round trip."""
-    with connection.pipeline(transaction=False) as pipeline:
-        for worker in workers:
-            pipeline.hmget(worker_key(worker.name), _FIELDS)
-        replies = pipeline.execute(raise_on_error=False) if workers else []
+    replies = read(connection, [("HMGET", worker_key(one.name), *_FIELDS) for one in workers])
     return [_facts(worker, reply) for worker, reply in zip(workers, replies, strict=True)]
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import redis
 from rq.defaults import RQ_KEY_PREFIX
 
+from worker.ops.reading import Command, read
+
 #: Registry name as people say it -> key between prefix and queue name; each is a sorted set.
 REGISTRIES = {
     "started": "wip",
@@ -66,20 +68,20 @@ def registry_key(queue: str, registry: str) -> str:
 
 def queue_names(connection: redis.Redis) -> list[str]:
     """Return every queue anybody ever used, sorted."""
-    members = connection.smembers(QUEUES_KEY)
+    [members] = read(connection, [("SMEMBERS", QUEUES_KEY)])
+    if not _many(members):
+        return []
     return sorted(text(member).removeprefix(QUEUE_PREFIX) for member in members)
 
 
 def queue_states(connection: redis.Redis) -> list[QueueState]:
     """Count the jobs of every queue: three round trips, whatever their number."""
     names = queue_names(connection)
-    with connection.pipeline(transaction=False) as pipeline:
-        for name in names:
-            pipeline.llen(QUEUE_PREFIX + name)
-            pipeline.lindex(QUEUE_PREFIX + name, 0)
-            for registry in REGISTRIES:
-                pipeline.zcard(registry_key(name, registry))
-        replies = _counts(pipeline.execute(raise_on_error=False))
+    commands: list[Command] = []
+    for name in names:
+        commands += [("LLEN", QUEUE_PREFIX + name), ("LINDEX", QUEUE_PREFIX + name, 0)]
+        commands += [("ZCARD", registry_key(name, registry)) for registry in REGISTRIES]
+    replies = _counts(read(connection, commands))
     width = 2 + len(REGISTRIES)
     rows = [replies[start : start + width] for start in range(0, len(replies), width)]
     waits = _waits(connection, [row[1] for row in rows])
@@ -91,13 +93,13 @@ def queue_states(connection: redis.Redis) -> list[QueueState]:
 
 def worker_states(connection: redis.Redis) -> list[WorkerState]:
     """Describe every registered worker that is still there: two round trips."""
-    keys = [text(key) for key in connection.smembers(WORKERS_KEY)]
-    with connection.pipeline(transaction=False) as pipeline:
-        for key in keys:
-            pipeline.hmget(key, _WORKER_FIELDS)
-            pipeline.scard(f"{key}:executions")
-            pipeline.srandmember(f"{key}:executions", 3)
-        replies = pipeline.execute(raise_on_error=False)
+    [members] = read(connection, [("SMEMBERS", WORKERS_KEY)])
+    keys = [text(key) for key in members] if _many(members) else []
+    commands: list[Command] = []
+    for key in keys:
+        held = f"{key}:executions"
+        commands += [("HMGET", key, *_WORKER_FIELDS), ("SCARD", held), ("SRANDMEMBER", held, 3)]
+    replies = read(connection, commands)
     found = []
     for number, key in enumerate(keys):
         fields, in_flight, samples = replies[3 * number : 3 * number + 3]
@@ -154,10 +156,7 @@ def _worker(key: str, fields: list[Any], in_flight: Any, samples: Any) -> Worker
 def _waits(connection: redis.Redis, heads: list[Any]) -> list[float]:
     """How long the job at the head of each queue has been queued, seconds; 0 without one."""
     known = [text(head) for head in heads if isinstance(head, bytes)]
-    with connection.pipeline(transaction=False) as pipeline:
-        for job_id in known:
-            pipeline.hget(JOB_PREFIX + job_id, "enqueued_at")
-        replies = pipeline.execute(raise_on_error=False) if known else []
+    replies = read(connection, [("HGET", JOB_PREFIX + one, "enqueued_at") for one in known])
     stamps = dict(zip(known, replies, strict=True))
     return [age_s(stamps.get(text(head))) or 0.0 for head in heads]
 

@@ -85,13 +85,17 @@ def test_an_outage_with_a_restart_loses_nothing(kept: KeptServer, tmp_path: Path
 
 
 def test_a_killed_worker_costs_at_most_forty_seconds(redis_url: str, tmp_path: Path):
-    with Workers(redis_url, tmp_path, settings={}) as workers, RewardClient(redis_url) as client:
+    with (
+        Workers(redis_url, tmp_path, settings={"CONCURRENCY": "50"}) as workers,
+        RewardClient(redis_url, rows_per_job=1) as client,
+    ):
         workers.start(2)
-        futures = client.submit([row(f"{n}", n, sleep_s=3) for n in range(50)], timeout_s=400)
-        until(lambda: len(workers.starts()) == 50)
+        futures = client.submit([row(f"{n}", n, sleep_s=3) for n in range(100)], timeout_s=400)
+        until(lambda: len(workers.starts()) == 100)  # fifty in each
         workers.processes[0].kill()
         killed_at = time.monotonic()
-        assert [future.result(300).reward for future in futures] == list(range(50))
+        assert [future.result(300).reward for future in futures] == list(range(100))
+        assert len(workers.starts()) == 150
         assert time.monotonic() - killed_at < 40
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +170,49 @@ def test_hostile_facts_are_shown_as_text_and_run_nothing(redis_url, connection, 
             assert done.exit_code in (0, 1), done.output
             assert done.exception is None or isinstance(done.exception, SystemExit)
     assert not (tmp_path / "executed").exists()
+
+
+INFO = """
+import sys
+from click.testing import CliRunner
+from worker.ops.commands import doctor, info
+
+def peak_mb():
+    # the most memory since `forget`; Linux
+    [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+def forget():
+    with open("/proc/self/clear_refs", "w") as switch:
+        switch.write("5")
+
+for command in (info.command, doctor.command):
+    CliRunner().invoke(command, ["--redis", "redis://127.0.0.1:1/0"])
+forget()
+before = peak_mb()
+for command in (info.command, doctor.command):
+    done = CliRunner().invoke(command, ["--redis", sys.argv[1], "--json"])
+    print(done.exit_code, "rewards" in done.output)
+print(peak_mb() - before)
+"""
+
+
+def test_huge_values_are_read_around_in_bounded_memory(redis_url, connection):
+    register(connection, "real")
+    huge = b"x" * 40_000_000
+    for number in range(2):
+        register(connection, f"huge{number}", version="1")
+        connection.hset(f"rq:worker:huge{number}", "state", huge)
+        connection.hset(worker_key(f"huge{number}"), "functions", huge)
+    connection.sadd("rq:queues", "rq:queue:huge")
+    connection.rpush("rq:queue:huge", huge)
+    del huge
+    done = subprocess.run(
+        [sys.executable, "-c", INFO, redis_url], capture_output=True, text=True, timeout=150
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, grown_mb = done.stdout.splitlines()
+    assert first == "0 True"
+    assert second == "1 True"  # the queue `huge` has no worker
+
+    assert float(grown_mb) < 200

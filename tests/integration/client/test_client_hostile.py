@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import time
 import zlib
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from client_consumer import Consumer, rows, until
 
 from queue_client import Outcome
+from queue_client import listeners as listeners_module
+from queue_client import sender as sender_module
 from queue_client.connecting import MAX_REPLY_BYTES
 from queue_client.jobs import job_key, queue_key
 from queue_client.protocol import outcomes_key, reply_key
@@ -103,15 +106,34 @@ def test_job_keys_of_another_type_end_their_rows(client, connection):
     assert futures[0].result(60).kind == "worker_lost"
 
 
+def test_huge_names_of_workers_stop_nothing(redis_url, client, connection, monkeypatch):
+    monkeypatch.setattr(sender_module, "CHORES_EVERY_S", 0.1)
+    monkeypatch.setattr(listeners_module, "NO_WORKER_AFTER_S", 0.2)
+    monkeypatch.setattr(listeners_module, "LOOK_EVERY_S", 0.1)
+    connection.sadd("rq:workers:rewards", b"x" * (MAX_REPLY_BYTES + 1))
+    futures = client.submit(rows(2), timeout_s=60)
+    until(lambda: connection.llen(queue_key("rewards")) == 1)
+    time.sleep(0.5)
+    with Consumer(redis_url):
+        assert [future.result(60).reward for future in futures] == [0.0, 1.0]
+
+
 MEMORY = """
-    import resource, sys
+    import sys
     from queue_client import Output, RewardClient, Trajectory
 
     def peak_mb():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        # the most memory since `forget`; Linux
+        [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+        return int(line.split()[1]) / 1024
+
+    def forget():
+        with open("/proc/self/clear_refs", "w") as switch:
+            switch.write("5")
 
     client = RewardClient(sys.argv[1])
     client.score([Trajectory(outputs=[Output(text="x")])], timeout_s=60)
+    forget()
     before = peak_mb()
     futures = client.submit([Trajectory(outputs=[Output(text="x" * n)]) for n in range(3)])
     print(client._tie.get().producer, flush=True)
@@ -143,6 +165,7 @@ def test_huge_replies_are_stepped_over_in_bounded_memory(redis_url, connection):
             connection.expire(stream, 600)
             connection.set("go", 1, ex=60)
             grown_mb = float(process.stdout.readline())
+
     assert grown_mb < 200
     assert process.returncode == 0
 
