@@ -118,28 +118,28 @@ async def test_a_row_that_gets_no_lease_in_time_is_a_limit_timeout(
     await engine.score(request(extra_info={"call_s": 0}))  # the helper is warm
 
     outcomes = await asyncio.gather(
-        *(engine.score(request(extra_info={"call_s": 2.5})) for _ in range(2))
+        *(engine.score(request(extra_info={"call_s": 3.5})) for _ in range(2))
     )
 
     kinds = sorted(outcome.kind or "" for outcome in outcomes)
     assert kinds == ["", Kind.LIMIT_TIMEOUT]
     late = next(outcome for outcome in outcomes if not outcome.ok)
     assert late.retryable
-    assert 0.9 < late.wait_s < 2.5
-    assert late.run_s < 1
+    assert 0.9 < late.wait_s < 3.5
+    assert late.run_s < 2
 
 
 @pytest.mark.parametrize(("function", "executor"), HELD)
 async def test_waiting_for_a_limit_does_not_use_up_the_run_time(limited_engine, function, executor):
-    engine = await limited_engine(function, {"max_concurrent": 1}, executor=executor, timeout_s=1.5)
+    engine = await limited_engine(function, {"max_concurrent": 1}, executor=executor, timeout_s=2)
     await engine.score(request(extra_info={"call_s": 0}))
 
     outcomes = await asyncio.gather(
-        *(engine.score(request(extra_info={"call_s": 0.6})) for _ in range(4))
+        *(engine.score(request(extra_info={"call_s": 0.6})) for _ in range(5))
     )
 
     assert all(outcome.ok for outcome in outcomes), outcomes
-    assert max(outcome.wait_s for outcome in outcomes) > 1.5
+    assert max(outcome.wait_s for outcome in outcomes) > 2
 
 
 async def test_a_budget_that_ends_amid_waiting_is_a_limit_timeout(limited_engine):

@@ -104,7 +104,7 @@ def test_bad_rows_fail_alone_in_real_workers_and_nothing_stays_behind(pool, clie
     assert failed == BAD, pool.log()
     assert [outcome.uid for outcome in outcomes] == [f"u{at}" for at in range(256)]
     assert all(outcome.ok for outcome in again)
-    assert max(outcome.run_s for outcome in again) < 1
+    assert max(outcome.run_s for outcome in again) < 5
     assert pool.stop() == []
 
 

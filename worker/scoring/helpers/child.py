@@ -157,11 +157,24 @@ def _quieten() -> None:
     """Point 0, 1 and 2 at nothing: a flood of prints costs nothing and breaks nothing."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.close(nothing)
+        if nothing != standard:
+            os.dup2(nothing, standard)
+    if nothing > 2:
+        os.close(nothing)
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False, encoding="utf-8", errors="replace")
     sys.stderr = os.fdopen(2, "w", closefd=False, encoding="utf-8", errors="replace")
+
+
+def _quieten_again() -> None:
+    """Put the standard streams back if a function has closed or replaced them."""
+    try:
+        whole = all(os.fstat(standard) for standard in (0, 1, 2))
+        whole = whole and sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
+    except (OSError, ValueError, AttributeError):
+        whole = False
+    if not whole:
+        _quieten()
 
 
 def _cap_memory(memory_mb: int) -> None:
@@ -183,10 +196,11 @@ def _data_bytes() -> int:
 
 
 def _clean_up() -> None:
-    """Undo what a function may have left: alarms, zombies, a frozen collector."""
+    """Undo what a function may have left: alarms, zombies, closed streams, a frozen collector."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     gc.enable()
+    _quieten_again()
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
