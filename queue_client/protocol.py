@@ -269,8 +269,3 @@ def _whole(fields: dict[Any, Any], name: str, least: int, most: int) -> int:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-# QUESTION(client): the working tree's delivery.py packs rows with msgpack's bin type, which Redis'
-#   cmsgpack does not know ("Bad data format in input": every delivery is refused, measured on 7.0
-#   and Valkey 7.2). msgpack.packb(..., use_bin_type=False) is read by both.

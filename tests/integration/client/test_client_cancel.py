@@ -10,8 +10,15 @@ import pytest
 from client_consumer import Consumer, rows, until
 
 from queue_client import Kind, Outcome, QueueFull, RewardClient
+from queue_client import deadlines as deadlines_module
 from queue_client.jobs import job_key, queue_key
 from queue_client.protocol import cancel_key, payload_key
+
+
+@pytest.fixture
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool gets no time to say `timeout` itself."""
+    monkeypatch.setattr(deadlines_module, "DEADLINE_GRACE_S", 0.1)
 
 
 def test_cancelling_a_queued_job_takes_it_off_the_queue(client, connection):
@@ -75,6 +82,7 @@ async def test_cancelling_a_task_takes_its_rows_back(redis_url, client, connecti
     assert client.in_flight == 0
 
 
+@pytest.mark.usefixtures("_short_grace")
 def test_a_row_past_its_deadline_is_taken_off_the_pool(client, connection):
     [future] = client.submit(rows(1), timeout_s=0.1)
     until(lambda: connection.llen(queue_key("rewards")))
@@ -84,6 +92,7 @@ def test_a_row_past_its_deadline_is_taken_off_the_pool(client, connection):
     until(lambda: not connection.llen(queue_key("rewards")))
 
 
+@pytest.mark.usefixtures("_short_grace")
 def test_deadlines_of_one_call_do_not_touch_another(redis_url, client):
     short = client.submit(rows(2, prefix="short"), timeout_s=0.1)
     long = client.submit(rows(2, prefix="long"), timeout_s=120)

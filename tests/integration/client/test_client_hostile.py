@@ -16,6 +16,7 @@ from client_consumer import Consumer, rows, until
 
 from queue_client import Outcome
 from queue_client import listeners as listeners_module
+from queue_client import reconcile as reconcile_module
 from queue_client import sender as sender_module
 from queue_client.connecting import MAX_REPLY_BYTES
 from queue_client.jobs import job_key, queue_key
@@ -96,7 +97,10 @@ def test_a_reply_key_of_another_type_is_put_right(redis_url, client, connection)
         assert [future.result(60).reward for future in futures] == [0.0, 1.0]
 
 
-def test_job_keys_of_another_type_end_their_rows(client, connection):
+def test_job_keys_of_another_type_end_their_rows(client, connection, monkeypatch):
+    monkeypatch.setattr(sender_module, "CHORES_EVERY_S", 0.1)
+    monkeypatch.setattr(reconcile_module, "CHECK_EVERY_S", 0.2)
+    monkeypatch.setattr(reconcile_module, "CONFIRM_S", 0.1)
     futures = client.submit(rows(1))
     until(lambda: connection.llen(queue_key("rewards")) == 1)
     job_id = connection.lindex(queue_key("rewards"), 0).decode()
