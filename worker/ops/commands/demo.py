@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -65,7 +66,9 @@ def run(path: Path, console: Console) -> str:
     with ExitStack() as stack:
         judge = stack.enter_context(JudgeStub(rpm=JUDGE_RPM))
         console.print(f"starting an embedded server and {WORKERS} rq workers …")
-        pool = stack.enter_context(LocalPool(workers=WORKERS, settings=settings(judge)))
+        # No settings file: a rewardpool.toml that lies about would be another pool's.
+        own = LocalPool(workers=WORKERS, settings=settings(judge), config=os.devnull)
+        pool = stack.enter_context(own)
         client = stack.enter_context(RewardClient(pool.url, queue=pool.queue))
         started = time.monotonic()
         progress = _Shown(console, total=_lines(path))

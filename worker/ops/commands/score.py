@@ -8,6 +8,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -22,7 +23,7 @@ from worker.ops.options import config_option, json_option, parse_limits, redis_o
 from worker.ops.score_run import Progress as Counts
 from worker.ops.score_run import ScoreRun
 from worker.ops.summary import Summary, show_summary
-from worker.settings import SettingsError, load_settings, settings_from
+from worker.settings import FILE, SettingsError, load_settings, settings_from
 
 INTERRUPTED = 130
 
@@ -80,6 +81,8 @@ def command(
     )
     try:
         routed = load_settings(environ=pool.environment()).reward.function is None
+        if count and config is None and Path(FILE).is_file():
+            click.echo(f"using the settings in ./{FILE}", err=True)
         with _output(out) as target:
             summary = run(pool, file, target, timeout_s=timeout_s, maths_by_default=routed)
     except (SettingsError, PoolMisconfigured) as error:
