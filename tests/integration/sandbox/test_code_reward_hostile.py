@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -96,40 +97,38 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_a_program_that_cheats_passes_nothing(score: Any, name: str) -> None:
-    found = await score(HOSTILE[name], TESTS, timeout=5.0)
-    assert (found["score"], found["passed"]) == (0.0, 0), found
-    assert not found["acc"]
+async def test_programs_that_cheat_pass_nothing(score: Any) -> None:
+    work = [score(code, TESTS, timeout=10.0) for code in HOSTILE.values()]
+    for name, found in zip(HOSTILE, await asyncio.gather(*work), strict=True):
+        assert (found["score"], found["passed"]) == (0.0, 0), (name, found)
+        assert not found["acc"]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        "assert abs(f(2) - 4) < 1e-6",
-        "assert 4 in f(2)",
-        "assert f(2).startswith('a')",
-        "import math\nassert math.isclose(f(2), 4)",
-        "assert math.isclose(f(2), 4)",
-        "assert np.allclose(f(2), 4)",
-        "assert not (f(2) != 4)",
-        "assert f(2) < 5",
-        "assert {4: 'x'}[f(2)]",
-        "assert f(2) in [4, 5]",
-        "assert [f(2)] == [4]",
-        "assert isclose(f(2), 4)",
-    ],
-)
-async def test_an_object_that_agrees_with_everything_agrees_with_nothing(
-    score: Any, check: str
-) -> None:
+AGREED = [
+    "assert abs(f(2) - 4) < 1e-6",
+    "assert 4 in f(2)",
+    "assert f(2).startswith('a')",
+    "import math\nassert math.isclose(f(2), 4)",
+    "assert math.isclose(f(2), 4)",
+    "assert np.allclose(f(2), 4)",
+    "assert not (f(2) != 4)",
+    "assert f(2) < 5",
+    "assert {4: 'x'}[f(2)]",
+    "assert f(2) in [4, 5]",
+    "assert [f(2)] == [4]",
+    "assert isclose(f(2), 4)",
+]
+
+
+async def test_an_object_that_agrees_with_everything_agrees_with_nothing(score: Any) -> None:
     helpers = (
         "class math:\n    isclose = staticmethod(lambda *a: True)\n"
         "class np:\n    allclose = staticmethod(lambda *a: True)\n"
         "def isclose(*a): return True\n"
     )
     program = ALWAYS + helpers + "def f(x): return Always()"
-    assert (await score(program, {"assert_case": [check]}))["passed"] == 0
+    found = await score(program, {"assert_case": AGREED})
+    assert (found["passed"], found["total"]) == (0, len(AGREED))
 
 
 async def test_a_program_that_loops_is_out_of_time_for_each_check(score: Any) -> None:
@@ -139,7 +138,7 @@ async def test_a_program_that_loops_is_out_of_time_for_each_check(score: Any) ->
 
 async def test_only_the_check_that_hangs_fails(score: Any) -> None:
     code = "def f(x):\n    while x == 1: pass\n    return 2 * x"
-    found = await score(code, TESTS, timeout=3.0)
+    found = await score(code, TESTS, timeout=2.0)
     assert (found["passed"], found["score"], found["status"]) == (1, 0.5, "timeout")
 
 

@@ -31,19 +31,11 @@ def finished(callers: list[subprocess.Popen[str]]) -> list[str]:
     return [process.communicate(timeout=120)[0] for process in callers]
 
 
-def test_four_processes_never_have_six_calls_in_flight(
-    stub: SandboxServer, callers: list[subprocess.Popen[str]]
-) -> None:
-    assert finished(callers) == ["done\n"] * 4
-    assert len(stub.seen) == 4 * PROGRAMS
-    assert 3 <= stub.most_in_flight <= 5
-
-
-def test_a_killed_process_does_not_let_more_in(
+def test_four_processes_one_of_them_killed_never_have_six_calls_in_flight(
     stub: SandboxServer, callers: list[subprocess.Popen[str]]
 ) -> None:
     deadline = time.monotonic() + 60
-    while len(stub.seen) < 12:
+    while len(stub.seen) < 8:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     callers[0].kill()

@@ -50,12 +50,14 @@ COMPILED = {
 
 async def test_verdicts_are_equal(runner: LocalRunner, sandbox: SandboxServer) -> None:
     programs = PROGRAMS | (COMPILED if "cpp" in installed() else {})
+    work = [program for program, _, _ in programs.values()]
     async with AsyncSandboxFusion(sandbox.url) as client:
-        for name, (program, expected, status) in programs.items():
-            there = judge(await client.run(program), expected)
-            here = judge(await runner.run(program), expected)
-            assert here == there, name
-            assert here.status == status, (name, here)
+        there = await asyncio.gather(*map(client.run, work))
+    here = await asyncio.gather(*map(runner.run, work))
+    for name, ours, theirs in zip(programs, here, there, strict=True):
+        _, expected, status = programs[name]
+        assert judge(ours, expected) == judge(theirs, expected), name
+        assert judge(ours, expected).status == status, (name, ours)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +213,11 @@ async def test_tests_that_cannot_be_read_judge_nobody(score: Any, tests: Any) ->
 async def test_a_cancelled_row_ends_its_programs(runner: LocalRunner, backends: None) -> None:
     import psutil
 
+    before = psutil.Process().children(recursive=True)
     tests = {"inputs": ["1"] * 4, "outputs": ["4"] * 4}
     row = asyncio.create_task(compute_score("taco", "```python\nwhile True: pass\n```", tests))
     await asyncio.sleep(0.5)
     row.cancel()
     with pytest.raises(asyncio.CancelledError):
         await row
-    assert not psutil.Process().children(recursive=True)
+    assert psutil.Process().children(recursive=True) == before
