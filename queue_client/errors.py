@@ -12,6 +12,8 @@ QueueClientError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class QueueClientError(Exception):
     """The root of the client's errors."""
@@ -35,6 +37,10 @@ class RewardUnavailable(QueueClientError):
         more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
         super().__init__(f"{len(rows)} rows have no reward: {shown}{more}")
         self.rows, self.kinds = rows, kinds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Trainers raise it across processes; the message is made of the fields."""
+        return type(self), (self.rows, self.kinds)
 
 
 class QueueFull(QueueClientError):

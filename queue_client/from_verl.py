@@ -192,7 +192,21 @@ def _trajectory(
     """Return one trajectory with the fields of its last row, as verl's managers read them."""
     row = group[-1]
     values = {name: column[row] for name, column in fields.items()}
+    return trajectory_from([outputs[place] for place in group], values, images=images, row=row)
+
+
+def trajectory_from(
+    outputs: list[Output], values: Mapping[str, Any], *, images: Images = "refuse", row: int = 0
+) -> Trajectory:
+    """Return a trajectory of these outputs with the fields of a verl row, by verl's names.
+
+    `images="drop"` also leaves out what of `extra_info` cannot travel. Raises BadTrajectory that
+    names the field; `row` is for its message.
+    """
+    values = dict(values)
     values["raw_prompt"] = _text_prompt(values, row, images)
+    if images == "drop" and isinstance(values.get("extra_info"), Mapping):
+        values["extra_info"] = _sendable(values["extra_info"], row)
     own = {
         name: _plain(values[name], name, row)
         for name in _OWN
@@ -201,7 +215,7 @@ def _trajectory(
     reward_model = _map(own, "reward_model", row)
     tool_fields = _sendable(values.get("tool_extra_fields") or {}, row)
     trajectory = Trajectory(
-        [outputs[place] for place in group],
+        outputs,
         data_source=own.get("data_source"),
         ground_truth=reward_model.pop("ground_truth", None),
         extra_info=_map(own, "extra_info", row),
