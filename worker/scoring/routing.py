@@ -202,9 +202,10 @@ class Router:
             ) from None
         name = builtins.PREFIX + chosen.name
         if name not in self._built:
-            chosen_for = {"function": name, "functions": None, "weights": None}
-            manager = None if is_foreign(self._reward.manager or "") else self._reward.manager
-            fields = self._reward.model_copy(update={**chosen_for, "manager": manager})
+            update: dict[str, Any] = {"function": name, "functions": None, "weights": None}
+            if is_foreign(self._reward.manager or ""):  # it asks for the function itself
+                update |= {"manager": None, "kwargs": {}, "limit": None}
+            fields = self._reward.model_copy(update=update)
             self._built[name] = self._build(fields)
         return self._built[name]
 
