@@ -24,6 +24,7 @@ from limiter.keys import Keys
 from limiter.lease import SyncLease, checked_tokens
 from limiter.limits import Limits
 from limiter.options import checked_options, checked_retry_ms
+from limiter.replies import Answer
 from limiter.transport import (
     CONNECT_TIMEOUT_S,
     FIRST_PAUSE_S,
@@ -39,6 +40,31 @@ HOLD_MS = 12_000
 BLOCK_S = 2.0
 UNDO_PATIENCE_S = 2.0
 CONTROL_TIMEOUT_S = 10.0
+
+
+class SyncTicket:
+    """One acquire of a thread."""
+
+    def __init__(
+        self, tokens: int, timeout_s: float | None, lease_ms: int, head_start_ms: int
+    ) -> None:
+        self.id = new_id()
+        self.tokens, self.timeout_s = tokens, timeout_s
+        self.lease_ms, self.head_start_ms = lease_ms, head_start_ms
+        self.deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self.layers = 0
+
+    def wait_ms(self) -> int:
+        """How long to stand in line: 0 not at all, -1 for ever."""
+        if self.timeout_s == 0:
+            return 0
+        if self.deadline is None:
+            return -1
+        return max(1, math.ceil((self.deadline - time.monotonic()) * 1000))
+
+    def late(self) -> bool:
+        """Whether the caller's time is up, to the millisecond."""
+        return self.deadline is not None and time.monotonic() + 0.001 >= self.deadline
 
 
 class SyncOwner:
@@ -101,64 +127,50 @@ class SyncOwner:
         self, tokens: int, timeout_s: float | None, lease_ms: int, head_start_ms: int
     ) -> SyncLease:
         """Return a lease, or raise and leave nothing behind."""
-        call_id = new_id()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        ticket = SyncTicket(tokens, timeout_s, lease_ms, head_start_ms)
         try:
-            fence = self._wait(call_id, tokens, timeout_s, deadline, lease_ms, head_start_ms)
+            fence = self._wait(ticket)
         except (CostExceedsCapacity, LimiterClosed):
             raise
         except BaseException as error:
             if not (timeout_s == 0 and isinstance(error, AcquireTimeout)):
                 patience_s = 0.0 if isinstance(error, LimiterUnavailable) else UNDO_PATIENCE_S
-                self._undo(call_id, patience_s, timed_out=isinstance(error, AcquireTimeout))
+                self._undo(ticket.id, patience_s, timed_out=isinstance(error, AcquireTimeout))
             raise
-        return SyncLease(self, call_id, fence, tokens, lease_ms)
+        return SyncLease(self, ticket.id, fence, tokens, lease_ms)
 
-    def _wait(
-        self,
-        call_id: str,
-        tokens: int,
-        timeout_s: float | None,
-        deadline: float | None,
-        lease_ms: int,
-        head_start_ms: int,
-    ) -> int:
-        layers = 0
+    def _wait(self, ticket: SyncTicket) -> int:
+        """Ask, block, ask again: the same id gets the same grant. Returns the fence."""
         while True:
-            wait_ms = 0 if timeout_s == 0 else _left_ms(deadline)
-            answer = replies.read_acquire(
-                self.call(
-                    "acquire",
-                    call_id,
-                    self.id,
-                    tokens,
-                    lease_ms,
-                    wait_ms,
-                    HOLD_MS,
-                    head_start_ms,
-                    deadline=deadline,
-                )
-            )
+            answer = self._ask(ticket)
             if answer.code == replies.IMPOSSIBLE:
-                raise CostExceedsCapacity(self.limits.name, tokens, answer.largest)
+                raise CostExceedsCapacity(self.limits.name, ticket.tokens, answer.largest)
             if answer.code == replies.GRANTED:
-                if 0 <= answer.left_ms < lease_ms:
-                    self._confirm(call_id, answer.fence, tokens, lease_ms)
+                if 0 <= answer.left_ms < ticket.lease_ms:
+                    self._confirm(ticket, answer.fence)
                 return answer.fence
-            if answer.code == replies.ENDED:
-                raise LimiterUnavailable(self.limits.name, "the place in line was lost")
-            layers = answer.layers or layers
-            if answer.place == 0 or (deadline is not None and _left_ms(deadline) <= 1):
+            ticket.layers = answer.layers or ticket.layers
+            refused = answer.code == replies.WAITING and answer.place == 0
+            if refused or ticket.late():
                 retry_s = answer.wait_ms / 1000 if answer.wait_ms >= 0 else None
-                names = replies.layer_names(layers)
-                raise AcquireTimeout(self.limits.name, timeout_s or 0.0, retry_s, names)
-            self._block(call_id, answer.wait_ms, deadline)
+                names = replies.layer_names(ticket.layers)
+                raise AcquireTimeout(self.limits.name, ticket.timeout_s or 0.0, retry_s, names)
+            if answer.code == replies.ENDED:  # we were silent for too long
+                logger.warning("place in line lost limit=%s", self.limits.name)
+                ticket.id = new_id()
+            else:
+                self._block(ticket, answer.wait_ms)
 
-    def _block(self, call_id: str, wait_ms: int, deadline: float | None) -> None:
+    def _ask(self, ticket: SyncTicket) -> Answer:
+        times = (ticket.lease_ms, ticket.wait_ms(), HOLD_MS, ticket.head_start_ms)
+        call = (ticket.id, self.id, ticket.tokens, *times)
+        return replies.read_acquire(self.call("acquire", *call, deadline=ticket.deadline))
+
+    def _block(self, ticket: SyncTicket, wait_ms: int) -> None:
         """Wait for a letter about this call, for the promised time, or for two seconds."""
         for_s = BLOCK_S if wait_ms < 0 else min(BLOCK_S, wait_ms / 1000)
-        if deadline is not None:
-            for_s = min(for_s, deadline - time.monotonic())
+        if ticket.deadline is not None:
+            for_s = min(for_s, ticket.deadline - time.monotonic())
         until = time.monotonic() + for_s
         key = self.keys.mail(self.id)
         while (left_s := until - time.monotonic()) > 0:
@@ -169,13 +181,14 @@ class SyncOwner:
                 if not faults.passes(error):
                     raise LimiterUnavailable(self.limits.name, faults.reason(error)) from error
                 return
-            if reply and replies.read_letter(reply[1]).id == call_id:
-                return  # asking again tells the rest: the same id gets the same grant
+            if reply and replies.read_letter(reply[1]).id == ticket.id:
+                return
 
-    def _confirm(self, call_id: str, fence: int, tokens: int, lease_ms: int) -> None:
+    def _confirm(self, ticket: SyncTicket, fence: int) -> None:
+        """A lease that was handed over lasts its full length from now."""
         deadline = time.monotonic() + UNDO_PATIENCE_S
-        reply = self.call("beat", self.id, 1, call_id, fence, tokens, lease_ms, deadline=deadline)
-        if replies.read_beat(reply).lost:
+        held = (ticket.id, fence, ticket.tokens, ticket.lease_ms)
+        if replies.read_beat(self.call("beat", self.id, 1, *held, deadline=deadline)).lost:
             raise LimiterUnavailable(self.limits.name, "the lease ended before it was confirmed")
 
     def _undo(self, call_id: str, patience_s: float, *, timed_out: bool) -> None:
@@ -220,12 +233,6 @@ class SyncOwner:
             lease.lost = True
             logger.warning("lease lost limit=%s lease=%s", lease.limit, lease.id)
             raise LeaseLost(lease.limit, lease.id)
-
-
-def _left_ms(deadline: float | None) -> int:
-    if deadline is None:
-        return -1
-    return max(1, math.ceil((deadline - time.monotonic()) * 1000))
 
 
 class SyncLimiter:

@@ -176,7 +176,7 @@ async def test_a_settle_as_the_last_act_travels_with_the_release(make_limiter: M
 
 async def test_impossible_costs_are_refused_at_once_with_the_numbers(make_limiter: Make) -> None:
     alone = make_limiter(tpm=6_000, burst_s=5)
-    with pytest.raises(CostExceedsCapacity, match="8000 tokens .* at most 6000"):
+    with pytest.raises(CostExceedsCapacity, match=r"8000 tokens .* at most 6000"):
         await alone.acquire(tokens=8_000)
     strict_size = make_limiter(tpm=6_000, burst_s=5, oversize="error")
     with pytest.raises(CostExceedsCapacity, match="at most 500"):

@@ -147,7 +147,7 @@ async def test_a_lost_mailbox_costs_a_beat_and_no_more(
     while (await other.usage()).waiting < 1:
         await asyncio.sleep(0.01)
     owner = limiter.owner()
-    owner.mailbox._client.connection_pool.max_connections = 0  # noqa: SLF001 - it never comes back
+    owner.mailbox._client.connection_pool.max_connections = 0
     for client in connection.client_list():
         if client["cmd"].startswith(("blpop", "blmpop")):
             connection.client_kill_filter(_id=client["id"])
@@ -208,7 +208,7 @@ def restart_on_port(server: EmbeddedServer, port: int) -> None:
     """Start a server, empty, where another one was."""
     import worker.ops.embedded as embedded
 
-    kept = embedded._free_port  # noqa: SLF001
+    kept = embedded._free_port
     embedded._free_port = lambda: port
     try:
         server.start()
