@@ -13,6 +13,7 @@ import redis
 from limiter import Minute, Usage, replies, scripts
 from limiter.keys import SETTINGS_PATTERN, Keys, name_of
 from limiter.usage import read_history, read_usage
+from worker.ops.reading import Command, read
 from worker.ops.rq_state import text
 
 NAMES_S = 30.0
@@ -34,12 +35,12 @@ class LimitReader:
         if not names:
             return []
         script = scripts.load("usage")
-        with self._connection.pipeline(transaction=False) as pipeline:
-            for name in names:
-                keys = Keys.of(name)
-                pipeline.eval(script.text, len(keys.all), *keys.all)
-                pipeline.hgetall(keys.history)
-            answers = pipeline.execute(raise_on_error=False)
+        commands: list[Command] = []
+        for name in names:
+            keys = Keys.of(name)
+            commands.append(("EVAL", script.text, len(keys.all), *keys.all))
+            commands.append(("HGETALL", keys.history))
+        answers = read(self._connection, commands)
         found = []
         for name, stands, history in zip(names, answers[0::2], answers[1::2], strict=True):
             if isinstance(stands, list) and not replies.lacks_settings(stands):

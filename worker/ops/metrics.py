@@ -13,17 +13,17 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from limiter import Usage
-from queue_client.protocol import REWARD_BOUNDS, TIME_BOUNDS_S, worker_key
+from queue_client.protocol import REWARD_BOUNDS, TIME_BOUNDS_S
 from worker.ops import metric_names as names
 from worker.ops.limit_state import LimitReader
 from worker.ops.metric_names import Metric
 from worker.ops.outcome_stats import QueueStats, outcome_stats
+from worker.ops.pool_facts import worker_facts
 from worker.ops.rq_state import (
     QueueState,
     WorkerState,
     queue_states,
     suspended,
-    text,
     worker_states,
 )
 
@@ -66,7 +66,9 @@ class PoolCollector(Collector):
         ]
         families += _queue_families(queues)
         families += _worker_families(queues, workers)
-        families += _row_families(_published(connection, workers))
+        facts = worker_facts(connection, workers)
+        families.append(_gauge(names.ROWS_IN_FLIGHT, sum(one.rows for one in facts)))
+        families.append(_gauge(names.ROWS_PLACES, sum(one.concurrency for one in facts)))
         families += limit_families([usage for usage, _ in self._limits.read()])
         families += outcome_families(outcome_stats(connection, [queue.name for queue in queues]))
         return families
@@ -92,11 +94,6 @@ def _worker_families(queues: list[QueueState], workers: list[WorkerState]) -> It
     ages = [worker.heartbeat_age_s for worker in workers]
     silent = sum(age is None or age > SILENT_S for age in ages)
     yield from (states, listening, _gauge(names.WORKERS_SILENT, silent))
-
-
-def _row_families(published: list[tuple[int, int]]) -> Iterator[Family]:
-    yield _gauge(names.ROWS_IN_FLIGHT, sum(in_flight for in_flight, _ in published))
-    yield _gauge(names.ROWS_PLACES, sum(places for _, places in published))
 
 
 def outcome_families(stats: list[QueueStats]) -> Iterator[Family]:
@@ -182,20 +179,6 @@ def _histogram(
         running += added[bound]
         buckets.append((bound, float(running)))
     return [*buckets, ("+Inf", float(max(running + above, rows)))]
-
-
-def _published(connection: redis.Redis, workers: list[WorkerState]) -> list[tuple[int, int]]:
-    """Rows in flight and places of each worker process, as it says itself."""
-    with connection.pipeline(transaction=False) as pipeline:
-        for worker in workers:
-            pipeline.hmget(worker_key(worker.name), "in_flight", "concurrency")
-        replies = pipeline.execute(raise_on_error=False)
-    return [(_whole(reply[0]), _whole(reply[1])) for reply in replies if isinstance(reply, list)]
-
-
-def _whole(value: Any) -> int:
-    said = text(value or b"")[:12]
-    return int(said) if said.isdecimal() else 0
 
 
 def _family(metric: Metric) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import redis
 
 from queue_client.protocol import stats_key
+from worker.ops.reading import read
 from worker.ops.rq_state import text
 
 MAX_FIELDS = 200_000  # counters of one queue that are read at all
@@ -41,20 +42,17 @@ class QueueStats:
 def outcome_stats(connection: redis.Redis, queues: list[str]) -> list[QueueStats]:
     """Read the counters of all queues: two round trips."""
     keys = [stats_key(queue) for queue in queues]
-    with connection.pipeline(transaction=False) as pipeline:
-        for key in keys:
-            pipeline.hlen(key)
-        sizes = pipeline.execute(raise_on_error=False)
-        fits = [isinstance(size, int) and size <= MAX_FIELDS for size in sizes]
-        for key, fit in zip(keys, fits, strict=True):
-            if fit:
-                pipeline.hgetall(key)
-        fetched = iter(pipeline.execute(raise_on_error=False))
+    sizes = read(connection, [("HLEN", key) for key in keys])
+    fits = [isinstance(size, int) and size <= MAX_FIELDS for size in sizes]
+    wanted = [("HGETALL", key) for key, fit in zip(keys, fits, strict=True) if fit]
+    fetched = iter(read(connection, wanted))
     found = []
     for queue, fit in zip(queues, fits, strict=True):
         stored = next(fetched) if fit else {}
-        tallies = tallied(stored) if isinstance(stored, dict) else {}
-        found.append(QueueStats(queue, tallies, skipped=not fit))
+        whole = isinstance(stored, dict)
+        found.append(
+            QueueStats(queue, tallied(stored) if whole else {}, skipped=not fit or not whole)
+        )
     return found
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import redis
+from dashboard_browser import Tab
 from dashboard_seeds import EVIL, store_job, store_worker
 
 from limiter import Limiter, Limits
 
-WAIT_S = 30
 PAGES = {
     "queues": ("/", "tr[data-role=queue]"),
     "failed": ("/0/view/jobs/rewards/failed/50/asc/1", "tr[data-role=job]"),
@@ -27,51 +27,6 @@ PAGES = {
     "undecodable": ("/0/view/job/undecodable", "#job-status"),
     "needs": ("/0/view/job/needs", "#job-status"),
 }
-
-
-class Tab:
-    """One browser tab."""
-
-    def __init__(self, driver: Any, address: str) -> None:
-        self.driver, self.address = driver, address
-
-    def open(self, path: str, selector: str) -> None:
-        """Open a page and wait until something is there."""
-        self.driver.get_log("browser")
-        self.driver.get(self.address + path)
-        self.wait_for(selector)
-
-    def wait_for(self, selector: str, text: str = "") -> Any:
-        from selenium.webdriver.support.wait import WebDriverWait
-
-        def found(driver: Any) -> Any:
-            shown = driver.find_elements("css selector", selector)
-            return next((one for one in shown if text in one.text), None)
-
-        return WebDriverWait(self.driver, WAIT_S, ignored_exceptions=_stale()).until(found)
-
-    def text(self) -> str:
-        return str(self.driver.find_element("css selector", "body").text)
-
-    def picture(self, file: Path) -> None:
-        """Save the whole page."""
-        height = self.driver.execute_script("return document.documentElement.scrollHeight")
-        self.driver.set_window_size(1280, min(3000, max(1000, height + 150)))
-        self.driver.save_screenshot(str(file))
-
-    def faults(self) -> list[str]:
-        """What the browser complained about, but for texts that were never on a page."""
-        return [
-            entry["message"]
-            for entry in self.driver.get_log("browser")
-            if entry["level"] == "SEVERE"
-        ]
-
-
-def _stale() -> list[type[Exception]]:
-    from selenium.common.exceptions import StaleElementReferenceException
-
-    return [StaleElementReferenceException]
 
 
 @pytest.fixture
@@ -105,13 +60,13 @@ def test_lists_turn_pages_and_change_registry(tab: Tab, connection: redis.Redis)
         store_job(connection, f"job-{number:02}", registry="queued")
     store_job(connection, "broken", exc="it broke")
     tab.open("/", "tr[data-role=queue]")
-    tab.wait_for("tr[data-role=queue] a", "20").click()
+    tab.click("tr[data-role=queue] a", "20")
     tab.wait_for("tr[data-job-id=job-00]")
-    tab.wait_for("#page-selection a", "2").click()
+    tab.click("#page-selection a", "2")
     tab.wait_for("tr[data-job-id=job-08]")
     tab.driver.execute_script("$('#select-registry').val('failed').trigger('change')")
     tab.wait_for("tr[data-job-id=broken] .exc_info", "it broke")
-    tab.wait_for("tr[data-job-id=broken] .job_id a").click()
+    tab.click("tr[data-job-id=broken] .job_id a")
     tab.wait_for("#job-status", "failed")
     assert not tab.driver.find_elements("css selector", "#delete-job-btn"), "off unless asked for"
     assert not tab.faults()

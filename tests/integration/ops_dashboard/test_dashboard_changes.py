@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from dashboard_browser import Tab
 from dashboard_seeds import KEEP_S, Page, store_job
 from rq.command import send_stop_job_command
 
@@ -80,12 +81,10 @@ def test_a_job_of_a_newer_producer_is_requeued_in_the_browser_and_scored(
             assert all("version 99" in one.message for one in failed), failed
 
             connection.set(payload_key(job_id), sent, ex=KEEP_S)  # as if the pool were upgraded
-            chromium.get(f"{serve()}/0/view/jobs/rewards/failed/8/asc/1")
-            button = eventually(
-                lambda: chromium.find_elements("css selector", "[data-role=requeue-job-btn]")
-            )[0]
-            assert "version 99" in chromium.find_element("css selector", ".exc_info").text
-            button.click()
+            tab = Tab(chromium, serve())
+            tab.open("/0/view/jobs/rewards/failed/8/asc/1", "[data-role=requeue-job-btn]")
+            tab.wait_for(".exc_info", "version 99")
+            tab.click("[data-role=requeue-job-btn]")
             eventually(lambda: connection.hget(f"rq:job:{job_id}", "status") == b"finished")
     page = Page(redis_url)
     shown = page.json(f"/0/data/job/{job_id}.json")

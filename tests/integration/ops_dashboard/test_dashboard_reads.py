@@ -13,9 +13,10 @@ from dashboard_seeds import EVIL, KEEP_S, Page, store_job
 
 from limiter import Limiter, Limits
 from queue_client.errors import WireError
-from queue_client.protocol import outcomes_key
+from queue_client.protocol import outcomes_key, stats_key
 from queue_client.wire import decode_batch, decode_outcome
 from queue_client.wire_document import pack
+from worker.ops.metrics import PoolCollector
 
 LISTS = [
     f"/0/data/jobs/rewards/{registry}/50/{order}/1.json"
@@ -163,3 +164,19 @@ def test_an_unknown_wire_version_is_refused_by_name(
     connection.expire(outcomes_key("newer"), KEEP_S)
     [row] = page.json("/0/data/job/newer.json")["outcomes"]
     assert f"version {version}" in row["message"]
+
+
+def test_ids_limits_and_counters_of_any_size_leave_the_pages_standing(
+    page: Page, connection: redis.Redis
+) -> None:
+    huge = b"x" * (40 << 20)
+    store_job(connection, "fine", exc="boom")
+    connection.rpush("rq:queue:rewards", huge)
+    connection.hset(stats_key("rewards"), "a|scored|rows", huge)
+    connection.expire(stats_key("rewards"), KEEP_S)
+    assert page.json("/0/data/jobs/rewards/queued/8/asc/1.json")["jobs"] == []
+    assert page.json("/0/data/queues.json")["queues"][0]["count"] == 1
+    assert page.get("/0/view/limits").status_code == 200
+    families = list(PoolCollector(page.app.extensions["rewardpool"].connection).collect())
+    [skipped] = [one for one in families if one.name == "rewardpool_stats_skipped"]
+    assert skipped.samples[0].value == 1

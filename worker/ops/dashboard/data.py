@@ -14,6 +14,7 @@ from worker.ops.dashboard.outcomes import outcomes_of
 from worker.ops.dashboard.pages import check_list
 from worker.ops.dashboard.shown import clipped
 from worker.ops.dashboard.state import state
+from worker.ops.pool_facts import WorkerFacts, worker_facts
 from worker.ops.rq_state import WorkerState, moment, queue_states, worker_states
 
 WINDOW = 10  # page links shown at once
@@ -26,7 +27,9 @@ def list_queues(instance_number: int) -> Response:
 
 def list_workers(instance_number: int) -> Response:
     """Every worker."""
-    return _reply(workers=[_worker(one) for one in worker_states(state().connection)])
+    workers = worker_states(state().connection)
+    facts = worker_facts(state().connection, workers)
+    return _reply(workers=[_worker(*pair) for pair in zip(workers, facts, strict=True)])
 
 
 def list_jobs(
@@ -78,7 +81,7 @@ def _queue(queue: Any) -> dict[str, Any]:
     return entry
 
 
-def _worker(worker: WorkerState) -> dict[str, Any]:
+def _worker(worker: WorkerState, facts: WorkerFacts) -> dict[str, Any]:
     birth = moment(worker.facts.get("birth"))
     beat = worker.heartbeat_age_s
     return {
@@ -87,6 +90,8 @@ def _worker(worker: WorkerState) -> dict[str, Any]:
         "said_state": clipped(worker.state, 100),  # the script turns `state` into busy or not
         "queues": list(worker.queues),
         "in_flight": worker.in_flight,
+        "rows": facts.rows,
+        "places": facts.concurrency,
         "jobs": list(worker.jobs),
         "heartbeat_age_s": None if beat is None else round(beat),
         "birth_date": birth.isoformat() if birth else None,

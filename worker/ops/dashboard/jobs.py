@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import redis
 from rq.defaults import RQ_KEY_PREFIX
 
 from worker.ops.dashboard.shown import clipped, inflated, plain
+from worker.ops.reading import Command, read
 from worker.ops.rq_state import JOB_PREFIX, QUEUE_PREFIX, moment, registry_key, text
 from worker.pool.safety import MAX_TEXT, TooLarge, inflate
 
@@ -147,11 +148,13 @@ def _size(connection: redis.Redis, queue: str, registry: str) -> int:
 
 
 def _ids(connection: redis.Redis, queue: str, registry: str, first: int, last: int) -> list[str]:
-    members: Iterable[Any]
     if registry == "queued":
-        members = connection.lrange(QUEUE_PREFIX + queue, first, last)
+        command: Command = ("LRANGE", QUEUE_PREFIX + queue, first, last)
     else:
-        members = connection.zrange(registry_key(queue, registry), first, last)
+        command = ("ZRANGE", registry_key(queue, registry), first, last)
+    [members] = read(connection, [command])
+    if not isinstance(members, list):
+        return []  # too large to be a list of ids
     # A started job is registered as job:execution; ids hold no colon.
     return list(dict.fromkeys(text(member).partition(":")[0] for member in members))
 
