@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -236,6 +236,9 @@ class SandboxSettings(_Section):
     allow_unisolated: bool = Field(
         False, description="run programs here without any isolation: no security boundary"
     )
+    python: str | None = Field(
+        None, description="interpreter for programs here, of a virtual environment for instance"
+    )
 
 
 class Settings(_Section):
@@ -246,6 +249,15 @@ class Settings(_Section):
     reward: RewardSettings = RewardSettings()
     worker: WorkerSettings = WorkerSettings()
     sandbox: SandboxSettings = SandboxSettings()
+
+    @model_validator(mode="after")
+    def _check_sandbox_limit(self) -> Self:
+        named = "limit" in self.sandbox.model_fields_set
+        if named and self.sandbox.limit not in self.limits:
+            near = difflib.get_close_matches(self.sandbox.limit, self.limits, n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"sandbox.limit: there is no limit {self.sandbox.limit!r}{hint}")
+        return self
 
 
 def load_settings(
@@ -307,6 +319,8 @@ def _parse(value: str) -> Any:
 def _first(error: ValidationError) -> str:
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"])
+    if not place:  # of the whole: its value would show everything, secrets too
+        return str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] != "extra_forbidden":
         return f"{place}: {fault['msg']} (got {fault['input']!r})"
     near = difflib.get_close_matches(str(fault["loc"][-1]), _known(fault["loc"][:-1]), n=1)

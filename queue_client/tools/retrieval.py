@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,7 +104,8 @@ class Retriever:
         try:
             return self._session().post(self.url, json=payload, timeout=self.timeout_s), lease.fence
         finally:
-            lease.release()
+            with suppress(Exception):  # lost or unreachable: it runs out by itself
+                lease.release()
 
     def _throttle(self, reply: requests.Response, fence: int) -> float:
         try:

@@ -6,15 +6,19 @@ A reward function has no place of its own to keep a connection pool, so it is ke
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from worker.sandbox.calls import RetryPolicy
 from worker.sandbox.grading import Backend
 from worker.sandbox.limits import Limit
 from worker.sandbox.local import Bounds, LocalRunner
 from worker.settings import SandboxSettings
+
+logger = logging.getLogger(__name__)
 
 _BOUNDS = Bounds()
 
@@ -25,6 +29,7 @@ class Place:
 
     url: str | None = None
     allow_unisolated: bool = False
+    python: str | None = None
     attempts: int = 5
     http_timeout_s: float | None = None
     bounds: Bounds = _BOUNDS
@@ -35,14 +40,23 @@ def place_of(settings: SandboxSettings, *, url: str | None = None) -> Place:
     return Place(
         url or settings.url,
         allow_unisolated=settings.allow_unisolated,
+        python=settings.python,
         attempts=settings.retries,
         http_timeout_s=settings.http_timeout_s,
     )
 
 
 def limit_of(limits: Mapping[str, Limit] | None, name: str) -> Limit | None:
-    """Return the limit of that name, or None: then calls to the server are not limited."""
-    return limits[name] if limits is not None and name in limits else None
+    """Return the limit of that name, or None with a warning: then nothing protects the server."""
+    if limits is not None and name in limits:
+        return limits[name]
+    _warn_unlimited(name)
+    return None
+
+
+@cache
+def _warn_unlimited(name: str) -> None:
+    logger.warning("sandbox calls are not limited, there is no such limit limit=%s", name)
 
 
 _Kept = dict[Place, Backend]
@@ -65,7 +79,11 @@ async def close_backends() -> None:
 
 def _made(place: Place) -> Backend:
     if place.url is None:
-        return LocalRunner(bounds=place.bounds, allow_unisolated=place.allow_unisolated)
+        return LocalRunner(
+            bounds=place.bounds,
+            allow_unisolated=place.allow_unisolated,
+            python=place.python,
+        )
     from worker.sandbox.async_client import AsyncSandboxFusion  # httpx, only where it is used
 
     retry = RetryPolicy(attempts=place.attempts)

@@ -57,7 +57,7 @@ async def compute_score(
             cases,
             backend_at(place_of(sandbox, url=url)),
             how=Grading(language, timeout, memory_limit_mb or sandbox.memory_limit_mb),
-            limit=limit_of(limits, limit or sandbox.limit) if url else None,
+            limit=_limit(limits, limit, sandbox) if url else None,
         )
     except (BadTests, UnsupportedLanguage) as error:
         raise BadInput(str(error)) from error
@@ -67,6 +67,14 @@ async def compute_score(
         raise failure from error
     _refuse_faults(results)
     return _scores(results, len(cases), _first_status(results), continuous=continuous)
+
+
+def _limit(
+    limits: Mapping[str, Limit] | None, name: str | None, sandbox: SandboxSettings
+) -> Limit | None:
+    if name is not None and limits is not None:
+        return limits[name]  # asked for by name: a wrong one is an error
+    return limit_of(limits, name or sandbox.limit)
 
 
 def _refuse_faults(results: Sequence[CaseResult]) -> None:

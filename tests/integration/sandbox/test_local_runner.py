@@ -296,3 +296,21 @@ def _bare_runs(bare: LocalRunner) -> None:
     assert run(bare, leaves).status == "Success"
     loops = "import os\nif os.fork() == 0: os.setsid()\nwhile True: pass"
     assert status_of(run(bare, loops, run_timeout_s=1.0)) == "timeout"
+
+
+def test_links_of_the_program_lead_nowhere(walled: LocalRunner, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    code = f"import os\nos.symlink({str(tmp_path)!r}, 'd')\nos.symlink('d/secret', 'f')"
+    names = ["d/secret", "f", "../secret", f"{tmp_path}/secret"]
+    assert not walled.run_sync(Program(code, fetch_files=names)).files
+
+
+def test_a_virtual_environment_may_be_given(runner: LocalRunner) -> None:
+    import sys
+
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("not in a virtual environment")
+    given = LocalRunner(python=f"{sys.prefix}/bin/python")
+    report = run(given, "import msgpack, sys; print(sys.prefix)")
+    assert report.run_result is not None
+    assert report.run_result.stdout == f"{sys.prefix}\n", report.run_result.stderr

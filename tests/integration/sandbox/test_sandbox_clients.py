@@ -38,7 +38,7 @@ def run_async(url: str, program: Program, **options: Any) -> RunReport:
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for something that another thread brings about."""
     async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110
+        while not holds():
             await asyncio.sleep(0.01)
 
 
@@ -123,7 +123,7 @@ def test_a_429_holds_back_every_process_for_as_long_as_it_says(
         ):
             told = asyncio.create_task(one.run(Program("a")))
             await until(lambda: bool(stub.seen))
-            while not (await other.usage()).pause_s > 0:  # noqa: ASYNC110
+            while not (await other.usage()).pause_s > 0:
                 await asyncio.sleep(0.01)
             await two.run(Program("b"))
             await told

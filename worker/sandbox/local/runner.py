@@ -12,6 +12,7 @@ import tempfile
 import time
 import weakref
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -299,14 +300,17 @@ def _lay_out(folder: Path, files: dict[str, bytes]) -> None:
         target.chmod(0o644)
 
 
-def _fetch(folder: Path, names: object, most: int) -> dict[str, bytes]:
+def _fetch(folder: Path, names: Sequence[str], most: int) -> dict[str, bytes]:
+    """Return files of the program by name; links it may have planted lead nowhere."""
     found: dict[str, bytes] = {}
-    for name in names if isinstance(names, list | tuple) else ():
+    for name in names:
+        place = folder / name
+        if place.is_symlink() or not place.resolve().is_relative_to(folder.resolve()):
+            continue
         with suppress(OSError):
-            # opened without following links: the program may have planted one
-            descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:
-                if ".." not in PurePosixPath(name).parts and os.fstat(descriptor).st_size <= most:
+                if os.fstat(descriptor).st_size <= most:
                     found[name] = file.read(most)
     return found
 

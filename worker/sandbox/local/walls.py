@@ -99,8 +99,10 @@ class Wall:
 
     def visible(self) -> list[str]:
         """Return the folders of this machine that a program may read."""
-        prefix = str(Path(self.python).resolve().parent.parent)
-        own = [] if prefix.startswith("/usr") else [prefix]
+        given = Path(self.python)
+        # a virtual environment and the interpreter behind it
+        prefixes = {str(given.parent.parent), str(given.resolve().parent.parent)}
+        own = sorted(prefix for prefix in prefixes if not f"{prefix}/".startswith("/usr/"))
         return ["/usr", *(path for path in (*_SYSTEM, *_ETC) if os.path.exists(path)), *own]
 
     def _bubblewrap(self, order: Order, inner: list[str], uid: int | None) -> list[str]:
@@ -131,7 +133,8 @@ class Wall:
             return ["--bind", str(order.folder), BOX, "--chdir", BOX]
         args = ["--perms", "1777", *scratch, BOX]
         for entry in sorted(order.folder.iterdir()):
-            args += ["--ro-bind", str(entry), f"{BOX}/{entry.name}"]
+            if not entry.is_symlink():  # a compiler may have been made to plant one
+                args += ["--ro-bind", str(entry), f"{BOX}/{entry.name}"]
         return [*args, "--chdir", BOX]
 
 
