@@ -1,8 +1,8 @@
--- Count the start of rows of a job that runs again, before they start; fenced.
+-- Count the start of rows of a job that was taken before, before they start; fenced.
 -- KEYS[1]  wip       ZSET  RQ's registry of executions of the queue
 -- KEYS[2]  attempts  HASH  row -> starts
 -- ARGV[1]  member    text  job id:execution id
--- ARGV[2+] row       one or more
+-- ARGV[2+] row       none just says that the job could be read
 -- Returns 1, or 0 if the execution is no longer registered.
 local wip, attempts = KEYS[1], KEYS[2]
 local member = ARGV[1]

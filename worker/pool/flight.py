@@ -49,6 +49,7 @@ class Flight:
     result_ttl_s: int = protocol.RESULT_TTL_S
     failure_ttl_s: int = protocol.FAILURE_TTL_S
     verdict: Verdict | None = None
+    takes: int = 0  # since any row of the job could start
     # what changes
     open_rows: set[int] = field(default_factory=set)
     unsent: list[tuple[int, Outcome]] = field(default_factory=list)

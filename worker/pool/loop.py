@@ -110,6 +110,8 @@ class PoolLoop:
         if time.monotonic() >= flight.deadline:
             self._settle_all(flight, Kind.TIMEOUT, "the deadline passed while the row was queued")
         self._settle_worn_out(flight)
+        if flight.takes:
+            self._spawn(self._say_it_was_read(flight))
         if not flight.open_rows:
             self.delivery.push(flight)
             return
@@ -124,7 +126,16 @@ class PoolLoop:
             self.places.add(flight, fresh)
         self.places.add(flight, [row for row in todo if flight.starts.get(row)])
 
+    async def _say_it_was_read(self, flight: Flight) -> None:
+        await self._count(flight, [])
+
     def _settle_worn_out(self, flight: Flight) -> None:
+        if flight.takes >= self._max_attempts:
+            said = f"the worker died each time it took this job: {flight.takes} times"
+            for row in sorted(flight.open_rows):
+                attempts = flight.starts.get(row, 0)
+                outcome = Outcome.failed(Kind.WORKER_LOST, said)
+                self._settle(flight, row, outcome, attempts=attempts)
         for row, starts in list(flight.starts.items()):
             if starts >= self._max_attempts and row in flight.open_rows:
                 said = f"the worker died each time this row ran: {starts} starts"

@@ -61,8 +61,13 @@ class Taken:
         self.payload, self.payload_bytes = found, -1 if found is None else len(found)
 
 
-def flight_of(taken: Taken, connection: redis.Redis, serializer: Any) -> Flight:
-    """Return a flight with its rows, or one whose verdict says why the job cannot run."""
+def flight_of(
+    taken: Taken, connection: redis.Redis, serializer: Any, *, max_attempts: int
+) -> Flight:
+    """Return a flight with its rows, or one whose verdict says why the job cannot run.
+
+    A job that was taken `max_attempts` times and never came to start is not decoded again.
+    """
     flight = Flight(
         taken.job_id,
         taken.queue,
@@ -71,7 +76,7 @@ def flight_of(taken: Taken, connection: redis.Redis, serializer: Any) -> Flight:
         started_s=taken.redis_ms / 1000,
     )
     try:
-        _fill(flight, taken, connection, serializer)
+        _fill(flight, taken, connection, serializer, max_attempts)
     except (BadJob, WireError, BadTrajectory) as error:
         flight.verdict = Verdict("failed", Kind.BAD_INPUT, str(error))
     except RecursionError:
@@ -81,7 +86,9 @@ def flight_of(taken: Taken, connection: redis.Redis, serializer: Any) -> Flight:
     return flight
 
 
-def _fill(flight: Flight, taken: Taken, connection: redis.Redis, serializer: Any) -> None:
+def _fill(
+    flight: Flight, taken: Taken, connection: redis.Redis, serializer: Any, max_attempts: int
+) -> None:
     if not protocol.valid_job_id(taken.job_id):
         raise BadJob("id: letters, digits, dashes and underscores expected")
     job = PoolJob(taken.job_id, connection=connection, serializer=serializer)
@@ -99,6 +106,8 @@ def _fill(flight: Flight, taken: Taken, connection: redis.Redis, serializer: Any
     flight.scored = len(taken.done)
     _set_times(flight, reference, taken.redis_ms)
     _set_starts(flight, taken.attempts)
+    if flight.takes >= max_attempts:
+        return
     if function == protocol.TOOL_FUNCTION:
         protocol.decode_tool_call(taken.payload)
         if reference.rows != 1:
@@ -123,6 +132,7 @@ def _set_times(flight: Flight, reference: protocol.Reference, redis_ms: int) -> 
 
 def _set_starts(flight: Flight, attempts: dict[str, int]) -> None:
     flight.counted_whole = not attempts
+    flight.takes = attempts.get("takes", 0)
     whole = attempts.get("*", 0)
     flight.starts = {
         row: starts for row in flight.todo if (starts := whole + attempts.get(str(row), 0)) > 0

@@ -205,7 +205,12 @@ class PoolRun:
     def _accept(self, jobs: list[Taken]) -> None:
         """In the taker's thread: read each job, then hand it to the loop."""
         for job in jobs:
-            flight = flight_of(job, self._worker.connection, self._worker.serializer)
+            flight = flight_of(
+                job,
+                self._worker.connection,
+                self._worker.serializer,
+                max_attempts=self._settings.max_attempts,
+            )
             rows = len(flight.open_rows)
             self._reserved[flight.member] = rows
             self._in_transit += rows

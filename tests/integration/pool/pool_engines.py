@@ -12,7 +12,10 @@ import os
 import signal
 import time
 
+import redis
+
 from queue_client import Kind, Outcome
+from worker.pool import delivery, run, take
 from worker.pool.worker import PoolWorker
 from worker.scoring.request import ScoreRequest
 from worker.settings import Settings
@@ -74,6 +77,45 @@ class SteeredEngine:
 
     async def _crash(self, info: dict) -> None:
         ctypes.string_at(0)
+
+
+def _pause_at(point: str, module: object, name: str) -> None:
+    """Let a worker sleep after `name`, if POOL_PAUSE names the point; it says so in a file."""
+    if os.environ.get("POOL_PAUSE") != point:
+        return
+    original = getattr(module, name)
+
+    def pausing(*args: object, **kwargs: object) -> object:
+        found = original(*args, **kwargs)
+        if found is not None:
+            open(os.environ["POOL_RUNS"] + ".paused", "w").close()
+            time.sleep(2.0)
+        return found
+
+    setattr(module, name, pausing)
+
+
+def _lose_answer(what: str, module: object, name: str) -> None:
+    """Let one answer worth having get lost after its script ran, if POOL_PAUSE says so."""
+    if os.environ.get("POOL_PAUSE") != f"lost {what}":
+        return
+    original = getattr(module, name)
+    mark = os.environ["POOL_RUNS"] + ".paused"
+
+    def losing(*args: object) -> object:
+        found = original(*args)
+        if len(found) > (2 if what == "take" else 0) and not os.path.exists(mark):
+            open(mark, "w").close()
+            raise redis.exceptions.ConnectionError("the answer got lost")
+        return found
+
+    setattr(module, name, losing)
+
+
+_lose_answer("take", take, "_TAKE")
+_lose_answer("deliver", delivery, "run_all")
+_pause_at("parked", take, "_park")
+_pause_at("taken", run, "flight_of")
 
 
 class SteeredWorker(PoolWorker):

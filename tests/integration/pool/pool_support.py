@@ -36,11 +36,12 @@ class Workers:
         worker: str = "pool_engines.SteeredWorker",
         options: tuple[str, ...] = (),
         wait: bool = True,
+        pause: str = "",
         **settings: Any,
     ) -> subprocess.Popen[bytes]:
         """Start one; `settings` are keys of [worker]."""
         names = queues or ("rewards",)
-        env = dict(os.environ, POOL_RUNS=str(self.runs), PYTHONPATH=str(HERE))
+        env = dict(os.environ, POOL_RUNS=str(self.runs), POOL_PAUSE=pause, PYTHONPATH=str(HERE))
         env |= {f"REWARDPOOL_WORKER__{k.upper()}": str(v) for k, v in settings.items()}
         command = [sys.executable, "-m", "rq.cli", "worker", "-u", self.url, "-w", worker]
         command += ["-j", "worker.PoolJob", "-S", "queue_client.wire.Serializer", *options, *names]

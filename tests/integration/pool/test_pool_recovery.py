@@ -7,9 +7,10 @@ import signal
 import time
 from collections import Counter
 
+import pytest
 from pool_support import Producer, Workers, await_true
 
-from queue_client import Kind
+from queue_client import Kind, protocol
 
 #: Short times, so that a test does not wait for the real ones; `chaos` runs with those.
 QUICK = {"heartbeat_s": 1, "expiry_s": 4, "sweep_s": 1}
@@ -139,6 +140,70 @@ def test_after_its_deadline_a_warm_stop_puts_rows_back(
 
     assert producer.status(job) == "queued"
     assert not producer.connection.exists(f"rewardpool:job:{{{job}}}:attempts")
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("point", "queues"),
+    [("parked", ("rewards",)), ("parked", ("other", "rewards")), ("taken", ("rewards",))],
+)
+def test_a_worker_ended_between_taking_and_starting_loses_nothing(
+    workers: Workers, producer: Producer, point: str, end: int, queues: tuple[str, ...]
+) -> None:
+    first = workers.start(*queues, pause=point, **QUICK)
+    paused = workers.folder / "runs.txt.paused"
+    jobs: list[str] = []
+
+    def is_caught() -> bool:  # an id that comes between two waits is not parked at all
+        if len(producer.outcomes) == 2 * len(jobs):
+            await_true(lambda: producer.connection.info("clients")["blocked_clients"] > 0)
+            jobs.append(producer.send([{}, {}], uid=f"{len(jobs)}-"))
+        producer.read(block_ms=50)
+        return paused.exists()
+
+    await_true(is_caught)
+    first.send_signal(end)
+    assert first.wait(30) == (0 if end == signal.SIGTERM else -signal.SIGKILL)
+    second = workers.start(*queues, **QUICK)
+
+    producer.collect(2 * len(jobs))
+
+    assert producer.copies == 0
+    assert set(workers.starts().values()) == {1}
+    producer.await_status(jobs[-1], "finished")
+    assert second.poll() is None
+
+
+@pytest.mark.parametrize("lost", ["take", "deliver"])
+def test_a_lost_answer_costs_nothing(workers: Workers, producer: Producer, lost: str) -> None:
+    """The script ran, the connection broke before its answer came."""
+    worker = workers.start(pause=f"lost {lost}", **QUICK)
+    job = producer.send([{}, {}])
+
+    outcomes = producer.collect(2)
+
+    assert producer.copies == 0
+    assert [outcome.attempts for outcome in outcomes.values()] == [1, 1]
+    assert workers.starts() == {"row0": 1, "row1": 1}
+    producer.await_status(job, "finished")
+    assert worker.poll() is None
+    assert (workers.folder / "runs.txt.paused").exists()
+
+
+def test_a_job_that_kills_workers_before_it_starts_is_given_up(
+    workers: Workers, producer: Producer
+) -> None:
+    job = protocol.new_job_id(producer.id)
+    attempts = protocol.attempts_key(job)
+    producer.connection.hset(attempts, mapping={"*": 1, "takes": 3})
+    producer.connection.expire(attempts, 60)
+    producer.enqueue(protocol.Reference(job, 3), b"what kills decoders")
+    workers.start()
+
+    outcomes = producer.collect(3)
+
+    assert {outcome.kind for outcome in outcomes.values()} == {Kind.WORKER_LOST}
+    producer.await_status(job, "finished")
 
 
 def test_a_busy_loop_keeps_its_jobs(workers: Workers, producer: Producer) -> None:
