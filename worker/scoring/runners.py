@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from worker.rewards.errors import RateLimited, RewardFailure, ScoreTimeout
+from worker.rewards.errors import BadInput, RateLimited, RewardFailure, ScoreTimeout
 from worker.scoring.calls import CallPlan
 from worker.scoring.clock import Expiry, RowClock
 from worker.scoring.failures import LimitTimeout, failure_of, rebuilt
@@ -41,6 +41,7 @@ from worker.scoring.threads import Raised, ThreadPool
 logger = logging.getLogger(__name__)
 
 UNWIND_S = 0.5
+CANCELLED_ITSELF = "the reward function cancelled itself"
 #: A built-in that is bounded and cheap runs on the loop up to this length, in a thread beyond.
 INLINE_CHARACTERS = 20_000
 
@@ -85,7 +86,7 @@ class LoopRunner:
         try:
             if self.plan.takes_limits:
                 return await self._with_limits(arguments, attempt)
-            value = self._function(**arguments)
+            value = self._called(arguments)
             if inspect.isawaitable(value):
                 value = await supervised(value, clock)
             return verdict(self.plan.result(value))
@@ -96,11 +97,17 @@ class LoopRunner:
         finally:
             clock.stop()
 
+    def _called(self, arguments: dict[str, Any]) -> Any:
+        try:
+            return self._function(**arguments)
+        except asyncio.CancelledError:  # nobody cancelled the row
+            raise RuntimeError(CANCELLED_ITSELF) from None
+
     async def _with_limits(self, arguments: dict[str, Any], attempt: Attempt) -> Verdict:
         call = CallLimits(attempt.limits, attempt.clock, self._settling, AsyncFace)
         found: Verdict | None = None
         try:
-            value = self._function(**arguments, limits=call)
+            value = self._called({**arguments, "limits": call})
             if inspect.isawaitable(value):
                 value = await supervised(value, attempt.clock)
             found = verdict(self.plan.result(value))
@@ -136,7 +143,7 @@ async def supervised(awaitable: Any, clock: RowClock) -> Any:
         expiry.stop()
     value, error = task.result()
     if isinstance(error, asyncio.CancelledError):
-        raise RuntimeError("the reward function cancelled itself")
+        raise RuntimeError(CANCELLED_ITSELF)
     if error is not None:
         raise error
     return value
@@ -263,8 +270,8 @@ class HelperRunner:
             reply = await self._helpers.run(self.target, self.plan.arguments(row), attempt.clock)
         except TimeoutError:
             raise timed_out(attempt.clock) from None
-        except (TypeError, ValueError) as error:  # the row's fields are no plain data
-            raise failure_of(error) from error
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"its fields cannot be sent to a helper: {error}") from error
         if "error" in reply:
             raise rebuilt(reply)
         if reply.get("awaitable"):

@@ -99,6 +99,16 @@ async def test_a_helper_stays_warm(make_engine):
     assert os.getpid() not in pids
 
 
+async def test_a_helper_is_replaced_after_many_rows(make_engine, monkeypatch):
+    monkeypatch.setattr("worker.scoring.helpers.pool.MOST_ROWS", 3)
+    engine = await make_engine(reward={"function": "misbehave"}, worker={"processes": 1})
+
+    pids = [(await engine.score(request("good"))).extra["pid"] for _ in range(7)]
+
+    assert [len(set(pids[at : at + 3])) for at in (0, 3)] == [1, 1]
+    assert len(set(pids)) == 3
+
+
 @pytest.mark.parametrize("own_session", ["", "own"])
 async def test_a_timeout_kills_what_the_function_had_started(make_engine, own_session):
     engine = await make_engine(

@@ -95,6 +95,23 @@ async def test_one_429_slows_everybody_once_and_the_row_is_tried_again(
     assert starts[1] - starts[0] >= 0.9, "nobody called before Retry-After had passed"
 
 
+async def test_a_429_under_the_rate_limited_manager_pauses_its_limit(
+    limited_engine, connection, redis_url
+):
+    engine = await limited_engine(
+        "told_once", {"max_concurrent": 1}, manager="rate_limited", limit="judge", backoff_s=0.01
+    )
+
+    outcomes = await asyncio.gather(
+        *(engine.score(request(extra_info={"url": redis_url})) for _ in range(3))
+    )
+
+    assert sorted(outcome.attempts for outcome in outcomes) == [1, 1, 2]
+    starts = sorted(score for _, score in connection.zrange("test:calls", 0, -1, withscores=True))
+    assert starts[1] - starts[0] >= 0.9
+    assert (await engine.limits["judge"].usage()).throttles == 1
+
+
 @pytest.mark.parametrize(("function", "executor"), HELD)
 async def test_a_timeout_gives_the_lease_back(limited_engine, function, executor):
     engine = await limited_engine(function, {"max_concurrent": 1}, executor=executor, timeout_s=1)

@@ -29,6 +29,7 @@ class Helper(asyncio.Protocol):
     def __init__(self, number: int) -> None:
         self.number = number
         self.loaded: set[str] = set()
+        self.served = 0
         self.code: int | None = None
         self.exited = asyncio.get_running_loop().create_future()
         self.on_clock: Callable[[bool], None] | None = None

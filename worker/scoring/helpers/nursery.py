@@ -70,7 +70,12 @@ class Nursery:
 
     def _start(self, command: dict[str, Any], descriptor: int) -> None:
         nursery = os.getpid()
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError:  # no more processes or memory: the worker is told, and may try again
+            os.close(descriptor)
+            self._report({"helper": command["helper"], "code": None})
+            return
         if process == 0:
             _become_helper(self, descriptor, command["memory_mb"], nursery)
         os.close(descriptor)

@@ -21,6 +21,8 @@ from worker.scoring.helpers.link import STOP_TIMEOUT_S, Helper, HelperCrash, Nur
 logger = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 120.0
+#: Rows after which a helper is replaced: what functions leak is given back.
+MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ class HelperPool:
             helper.on_clock = None
             expiry.stop()
             clock.stop()
-        if found.get("worn"):
-            helper.loaded.clear()
+        helper.served += 1
+        if found.get("worn") or helper.served >= MOST_ROWS:
             helper.abort()
         return found
 
