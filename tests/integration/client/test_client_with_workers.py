@@ -66,7 +66,8 @@ def test_four_producers_get_each_their_own_in_order_though_a_worker_dies(
     starts = Counter(workers.starts())
     assert len(starts) == PRODUCERS * ROWS
     twice = [name for name, count in starts.items() if count > 1]
-    assert len(twice) <= 256  # no more than what the dead worker had in flight
+    # what the dead worker had in flight, and what it had scored and not yet delivered
+    assert len(twice) <= 2 * 256
     assert max(starts.values()) <= 3
 
 
