@@ -74,7 +74,6 @@ class CallPlan:
     in_lists: bool = False
     takes_outputs: bool = False
     takes_limits: bool = False
-    takes_limit: bool = False
     is_async: bool = False
 
     def arguments(self, row: Row) -> dict[str, Any]:
@@ -143,7 +142,6 @@ def plan(function: Callable[..., Any], kwargs: Mapping[str, Any], *, spec: str) 
         in_lists=in_lists,
         takes_outputs="outputs" in names,
         takes_limits="limits" in names,
-        takes_limit="limit" in names,
         is_async=is_async(function),
     )
 

@@ -17,10 +17,11 @@ from worker.scoring.failures import LimitTimeout, failed, failure_of
 from worker.scoring.helpers.pool import HelperPool
 from worker.scoring.limits import LimitBook
 from worker.scoring.request import ScoreRequest
-from worker.scoring.routing import Route, Router, Workshop
+from worker.scoring.routing import Route, Router
 from worker.scoring.rows import Row
 from worker.scoring.runners import Attempt
 from worker.scoring.threads import ThreadPool
+from worker.scoring.workshop import Workshop
 from worker.settings import Settings
 
 __all__ = ["ScoreRequest", "ScoringEngine"]

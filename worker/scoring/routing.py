@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from inspect import signature
 from typing import Any
 
 from queue_client.trajectory import Output, Trajectory
 from worker.rewards import registry as builtins
 from worker.rewards.errors import BadInput
-from worker.sandbox.backends import close_backends
-from worker.scoring import calls
 from worker.scoring.clock import RowClock
 from worker.scoring.decoding import Decoder
-from worker.scoring.functions import load
-from worker.scoring.helpers.pool import HelperPool, Target
-from worker.scoring.limits import LimitBook
 from worker.scoring.managers import Manager, is_foreign, manager_for
 from worker.scoring.results import Verdict
 from worker.scoring.rows import Row
 from worker.scoring.runners import (
     Attempt,
-    HelperRunner,
-    InlineRunner,
-    LoopRunner,
-    Runner,
-    ThreadRunner,
 )
-from worker.scoring.threads import ThreadPool
-from worker.settings import RewardFields, Settings, SettingsError
+from worker.scoring.workshop import Workshop
+from worker.settings import RewardFields, Settings
 
 DEFAULT_TIMEOUT_S = 300.0
 #: Further tries where the settings say nothing: what a moment may mend.
@@ -58,85 +47,6 @@ class Rules:
             backoff_s=fields.backoff_s or 1.0,
             retries=DEFAULT_RETRIES | {str(k): n for k, n in (fields.retries or {}).items()},
         )
-
-
-@dataclass(slots=True)
-class Workshop:
-    """What managers and functions are built from, one an engine."""
-
-    settings: Settings
-    decoder: Decoder
-    helpers: HelperPool
-    threads: ThreadPool
-    limits: LimitBook
-    on_close: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    compute_score: Callable[..., Awaitable[Any]] | None = None
-
-    def runner(
-        self,
-        spec: str,
-        executor: str | None,
-        kwargs: Mapping[str, Any],
-        *,
-        limit: str | None = None,
-    ) -> Runner:
-        """Load a function and decide where it runs. Raises SettingsError.
-
-        A function that takes `limit` gets the limit's name, unless its keywords say another; a
-        built-in one that takes `sandbox` gets the settings of that name.
-        """
-        function = load(spec)
-        if spec.startswith(builtins.PREFIX) and "sandbox" in signature(function).parameters:
-            kwargs = {"sandbox": self.settings.sandbox, **kwargs}
-        plan = calls.plan(function, kwargs, spec=spec)
-        if limit is not None and plan.takes_limit and "limit" not in kwargs:
-            kwargs = {**kwargs, "limit": limit}
-            plan = calls.plan(function, kwargs, spec=spec)
-        if spec.startswith(builtins.PREFIX):
-            _check_arguments(spec, kwargs)
-        chosen = executor or "auto"
-        if chosen == "auto" and spec.startswith(builtins.PREFIX):
-            belongs = builtins.builtin(spec).executor
-            if belongs == "thread" and not plan.is_async:
-                return InlineRunner(function, plan, self.threads)
-            chosen = belongs
-        if chosen == "auto":
-            chosen = "async" if plan.is_async else "thread" if plan.takes_limits else "process"
-        if plan.is_async and plan.takes_limits and chosen != "async":
-            raise SettingsError(
-                f"reward.executor: {spec!r} is async and takes limits, so it cannot be {chosen!r}"
-            )
-        if chosen == "thread":
-            return ThreadRunner(function, plan, self.threads)
-        on_loop = LoopRunner(function, plan)
-        if chosen == "async":
-            return on_loop
-        target = Target(
-            key=repr((spec, sorted(kwargs.items()))),
-            spec=spec,
-            kwargs=kwargs,
-            limits=self.limits.settings() if plan.takes_limits else None,
-            redis_url=self.settings.redis.url if plan.takes_limits else "",
-            awaits=executor == "process",
-        )
-        return HelperRunner(target, plan, self.helpers, on_loop)
-
-    async def close(self) -> None:
-        """End what was started."""
-        self.threads.close()
-        self.decoder.close()
-        for close in self.on_close:
-            await close()
-        await close_backends()
-        await self.helpers.close()
-        await self.limits.close()
-
-
-def _check_arguments(spec: str, kwargs: Mapping[str, Any]) -> None:
-    try:
-        builtins.builtin(spec).check(kwargs)
-    except (ValueError, TypeError) as error:
-        raise SettingsError(f"reward.kwargs: {spec!r}: {error}") from error
 
 
 class Route:
@@ -174,6 +84,8 @@ class Router:
 
     def route(self, data_source: str | None) -> Route:
         """Return the route. Raises BadInput for a source that nothing serves."""
+        if data_source is not None and not isinstance(data_source, str):
+            raise BadInput(f"data_source: must be text, got a {type(data_source).__name__}")
         found = self._by_source.get(data_source)
         if found is None:
             found = self._find(data_source)

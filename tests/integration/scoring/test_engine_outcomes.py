@@ -152,6 +152,15 @@ async def test_a_row_that_cannot_be_read_is_bad_input(make_engine, trajectory, s
     assert says in outcome.message
 
 
+async def test_a_source_that_is_no_text_is_bad_input(make_engine):
+    engine = await make_engine()
+
+    outcome = await engine.score(request("x", data_source=["openai/gsm8k"]))
+
+    assert outcome.kind is Kind.BAD_INPUT
+    assert "list" in outcome.message
+
+
 async def test_an_empty_response_is_scored_as_empty_text(make_engine):
     engine = await make_engine(reward={"function": "misbehave"})
 

@@ -14,7 +14,7 @@ from worker.settings import RewardFields, SettingsError
 
 if TYPE_CHECKING:
     from worker.scoring.decoding import Decoder
-    from worker.scoring.routing import Workshop
+    from worker.scoring.workshop import Workshop
 
 KWARGS = frozenset({"max_resp_len", "overlong_buffer_cfg"})
 _KEYS = frozenset({"enable", "len", "penalty_factor", "log"})

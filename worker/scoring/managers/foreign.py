@@ -23,7 +23,7 @@ from worker.scoring.threads import Raised, ThreadPool
 from worker.settings import RewardFields, SettingsError
 
 if TYPE_CHECKING:
-    from worker.scoring.routing import Workshop
+    from worker.scoring.workshop import Workshop
 
 
 class ForeignManager:

@@ -12,7 +12,7 @@ from worker.scoring.runners import Attempt
 from worker.settings import RewardFields, SettingsError
 
 if TYPE_CHECKING:
-    from worker.scoring.routing import Workshop
+    from worker.scoring.workshop import Workshop
 
 KWARGS = frozenset({"gdpo_reward_keys", "experiment_name"})
 

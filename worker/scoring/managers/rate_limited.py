@@ -20,7 +20,7 @@ from worker.scoring.runners import Attempt
 from worker.settings import LimitSettings, RewardFields, SettingsError
 
 if TYPE_CHECKING:
-    from worker.scoring.routing import Workshop
+    from worker.scoring.workshop import Workshop
 
 #: What the original manager allows where nothing is set.
 MAX_CONCURRENT, RPM, TPM = 100, 1000, 100_000

@@ -16,7 +16,7 @@ from worker.scoring.managers.reward_model import RewardModelManager
 from worker.settings import RewardFields, SettingsError
 
 if TYPE_CHECKING:
-    from worker.scoring.routing import Workshop
+    from worker.scoring.workshop import Workshop
 
 Manager = Scorer
 Build = Callable[[RewardFields, "Workshop"], Manager]

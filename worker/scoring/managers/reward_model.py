@@ -20,7 +20,7 @@ from worker.scoring.runners import Attempt
 from worker.settings import RewardFields, SettingsError
 
 if TYPE_CHECKING:
-    from worker.scoring.routing import Workshop
+    from worker.scoring.workshop import Workshop
 
 
 class Model(Protocol):
