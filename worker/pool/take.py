@@ -101,7 +101,7 @@ class Taker(threading.Thread):
                     self._note_outage(error, tries)
                     self._stopping.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
                     tries += 1
-            self._put_parked_back()
+            self._leave()
         except BaseException as error:  # the worker has to end with it
             self.crash = error
             logger.exception("taking jobs failed")
@@ -123,6 +123,7 @@ class Taker(threading.Thread):
             self._lost_an_answer = False
         free = self._free()
         if free <= 0:
+            self._put_parked_back()
             self._room.clear()
             if self._free() <= 0:
                 self._room.wait(0.5)
@@ -222,17 +223,21 @@ class Taker(threading.Thread):
             for listener in self._listeners:
                 listener.check()
 
-    def _put_parked_back(self) -> None:
+    def _leave(self) -> None:
         for listener in self._listeners:
             listener.stop()
         for listener in self._listeners:
             listener.join(BLOCK_S + 1)
+        try:
+            self._put_parked_back()
+        except (RedisError, OSError):
+            logger.warning("parked jobs left to the sweep")
+
+    def _put_parked_back(self) -> None:
+        """Without a place for it, an id that a listener was handed goes back to its queue."""
         parked = self._parked_now()
         if parked:
-            try:
-                self._take(parked)
-            except (RedisError, OSError):
-                logger.warning("parked jobs left to the sweep jobs=%d", len(parked))
+            self._take(parked)
 
     def _reclaim(self) -> None:
         """Put back what a lost answer had given us: nobody here knows those executions."""

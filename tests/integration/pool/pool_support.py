@@ -20,6 +20,7 @@ from queue_client.wire import Serializer, decode_outcome, encode_batch
 
 HERE = Path(__file__).parent
 START_S = 60.0
+OUR_CLASSES = ("-j", "worker.PoolJob", "-S", "queue_client.wire.Serializer")
 
 
 class Workers:
@@ -37,6 +38,7 @@ class Workers:
         options: tuple[str, ...] = (),
         wait: bool = True,
         pause: str = "",
+        classes: tuple[str, ...] = OUR_CLASSES,
         **settings: Any,
     ) -> subprocess.Popen[bytes]:
         """Start one; `settings` are keys of [worker]."""
@@ -44,7 +46,7 @@ class Workers:
         env = dict(os.environ, POOL_RUNS=str(self.runs), POOL_PAUSE=pause, PYTHONPATH=str(HERE))
         env |= {f"REWARDPOOL_WORKER__{k.upper()}": str(v) for k, v in settings.items()}
         command = [sys.executable, "-m", "rq.cli", "worker", "-u", self.url, "-w", worker]
-        command += ["-j", "worker.PoolJob", "-S", "queue_client.wire.Serializer", *options, *names]
+        command += [*classes, *options, *names]
         log = (self.folder / f"worker{len(self.all)}.log").open("wb")
         with log:
             process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)

@@ -58,6 +58,24 @@ def test_rq_info_counts_what_runs(
     assert len(started.get_job_and_execution_ids(cleanup=False)) == 3
 
 
+def test_rq_info_fails_no_job_of_a_dead_worker(workers: Workers, producer: Producer) -> None:
+    worker = workers.start(heartbeat_s=0.5, expiry_s=2)
+    job_id = producer.send([{"do": "sleep", "s": 300, "only_first": True}])
+    await_true(lambda: sum(workers.starts().values()) == 1)
+    worker.kill()
+    worker.wait()
+
+    def is_put_back() -> bool:  # stock RQ gives up what is overdue whenever somebody counts
+        rq(workers, "info")
+        return producer.status(job_id) != "started"
+
+    await_true(is_put_back)
+    assert producer.status(job_id) == "queued"
+
+    workers.start()
+    assert producer.collect(1)[job_id, 0].attempts == 2
+
+
 def test_a_finished_job_looks_as_rq_leaves_it(
     workers: Workers, producer: Producer, connection: redis.Redis
 ) -> None:
