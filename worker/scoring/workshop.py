@@ -36,6 +36,8 @@ class Workshop:
     threads: ThreadPool
     limits: LimitBook
     on_close: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    #: The reward model with what templates its texts, once a manager has asked for it.
+    reward_model: Any = None
     #: verl's default function, for managers of other makers: routed by data_source.
     compute_score: Callable[..., Awaitable[Any]] | None = None
 

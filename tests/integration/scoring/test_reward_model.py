@@ -186,6 +186,42 @@ async def test_a_served_model_that_fails_is_tried_again_where_that_may_help(
     assert outcome.attempts == calls
 
 
+async def test_a_served_model_may_be_called_under_a_limit(make_engine, model_server, redis_url):
+    engine = await make_engine(
+        redis={"url": redis_url},
+        limits={"rm": {"max_concurrent": 2, "tpm": 1000}},
+        reward={
+            "manager": "reward_model",
+            "reward_model": {"url": model_server.url},
+            "limit": "rm",
+            "tokens": 10,
+        },
+    )
+
+    outcomes = await asyncio.gather(*(engine.score(request("42")) for _ in range(6)))
+
+    assert all(outcome.ok for outcome in outcomes)
+    usage = await engine.limits["rm"].usage()
+    assert (usage.grants, usage.in_flight) == (6, 0)
+
+
+async def test_sources_share_one_loaded_model(make_engine, tiny_model):
+    engine = await make_engine(
+        reward={
+            "manager": "reward_model",
+            "reward_model": {"path": tiny_model},
+            "sources": {"chat": {"timeout_s": 30}},
+        }
+    )
+
+    one = await engine.score(request("42", data_source="chat"))
+    other = await engine.score(request("42"))
+
+    assert one.reward == other.reward
+    threads = [each.name for each in threading.enumerate()]
+    assert threads.count("rewardpool-reward-model") == 1
+
+
 async def test_a_served_model_that_is_not_there_is_an_upstream_error(make_engine):
     engine = await make_engine(
         reward={

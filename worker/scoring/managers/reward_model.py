@@ -44,16 +44,9 @@ class RewardModelManager:
         """From the settings; with `limit` each row takes a lease on it."""
         if fields.function or fields.functions:
             raise SettingsError("reward.function: the reward_model manager calls none; remove it")
-        settings = workshop.settings.reward.reward_model
-        if settings.url is not None:
-            templater = Templater(_tokenizer_for_url(workshop))
-            model: Model = ServedModel(settings, workshop.on_close)
-        elif settings.path is not None:
-            local = LocalModel.load(settings, workshop.on_close)
-            model, templater = local, Templater(local.tokenizer)
-        else:
-            raise SettingsError("reward.reward_model: set path (a model here) or url (served)")
-        manager = cls(model, templater)
+        if workshop.reward_model is None:  # one for all sources
+            workshop.reward_model = _built(workshop)
+        manager = cls(*workshop.reward_model)
         if fields.limit is None:
             return manager
         return RateLimitedManager.around(manager, fields, workshop)
@@ -74,6 +67,16 @@ class RewardModelManager:
         finally:
             clock.stop()
         return Verdict(reward, {"acc": reward, **extra})
+
+
+def _built(workshop: Workshop) -> tuple[Model, Templater]:
+    settings = workshop.settings.reward.reward_model
+    if settings.url is not None:
+        return ServedModel(settings, workshop.on_close), Templater(_tokenizer_for_url(workshop))
+    if settings.path is not None:
+        local = LocalModel.load(settings, workshop.on_close)
+        return local, Templater(local.tokenizer)
+    raise SettingsError("reward.reward_model: set path (a model here) or url (served)")
 
 
 def _tokenizer_for_url(workshop: Workshop) -> Any:
