@@ -39,23 +39,23 @@ def install_line(file: Path) -> str:
     return line
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(folder: Path) -> Path:
     """One environment in which the install lines of all images ran, one after the other."""
-    folder = tmp_path_factory.mktemp("image") / "venv"
-    venv.create(folder, with_pip=True)
+    environment = folder / "venv"
+    venv.create(environment, with_pip=True)
     for file in FILES:
-        source = tmp_path_factory.mktemp(file.stem)
+        source = folder / file.stem
+        source.mkdir()
         copied(file, source)
         words = [word.strip('"') for word in install_line(file).split()]
         words.remove("--no-cache-dir")  # what is installed is the same
         done = subprocess.run(
-            [folder / "bin/python", "-m", "pip", "-q", *words],
+            [environment / "bin/python", "-m", "pip", "-q", *words],
             cwd=source, capture_output=True, text=True, check=False,
             env=os.environ | {"PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-2000:]
-    return folder
+    return environment
 
 
 def run(environment: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -66,13 +66,22 @@ def run(environment: Path, *command: str, **variables: str) -> subprocess.Comple
     )  # fmt: skip
 
 
-def test_what_the_images_start_is_there(environment: Path) -> None:
+def test_the_install_lines_of_the_images_bring_what_they_start(tmp_path: Path) -> None:
+    """One test, so that the environment is made once whatever shares out the tests."""
+    environment = installed(tmp_path)
+    what_the_images_start_is_there(environment)
+    health_checks_and_scheduler_say_what_is_wrong_in_one_line(environment)
+    the_dashboard_brings_its_pages(environment)
+    other_machines_are_let_in_with_a_password_only(environment)
+
+
+def what_the_images_start_is_there(environment: Path) -> None:
     for command in ("worker", "dashboard", "metrics"):
         done = run(environment, "rewardpool", command, "--help")
         assert done.returncode == 0, done.stderr
 
 
-def test_health_checks_and_scheduler_say_what_is_wrong_in_one_line(environment: Path) -> None:
+def health_checks_and_scheduler_say_what_is_wrong_in_one_line(environment: Path) -> None:
     nowhere = {"REWARDPOOL_REDIS__URL": "redis://127.0.0.1:1/0"}
     worker = run(environment, "python", "-m", "worker.ops.health", **nowhere)
     assert (worker.returncode, worker.stderr) == (1, "Redis: ConnectionError\n")
@@ -89,7 +98,7 @@ def test_health_checks_and_scheduler_say_what_is_wrong_in_one_line(environment: 
     assert wrong.stderr.count("\n") == 1
 
 
-def test_the_dashboard_brings_its_pages(environment: Path) -> None:
+def the_dashboard_brings_its_pages(environment: Path) -> None:
     script = (
         "from worker.ops.dashboard.app import create_app\n"
         "page = create_app('redis://127.0.0.1:1/0').test_client().get('/', "
@@ -100,7 +109,7 @@ def test_the_dashboard_brings_its_pages(environment: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_other_machines_are_let_in_with_a_password_only(environment: Path) -> None:
+def other_machines_are_let_in_with_a_password_only(environment: Path) -> None:
     done = run(environment, "rewardpool", "dashboard", "--bind", "0.0.0.0")
     assert done.returncode == 2
     assert "--user" in done.stderr
