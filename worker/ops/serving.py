@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,25 +19,25 @@ THREADS = 8
 def serve(app: Callable[..., Any], *, bind: str, port: int, what: str) -> None:
     """Serve until told to stop; returns then. Raises click.ClickException if the port is taken."""
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # "task queue depth" at every burst
-    try:
-        server = waitress.create_server(app, host=bind, port=port, threads=THREADS, ident=None)
-    except OSError as error:
-        raise click.ClickException(f"{bind}:{port}: {error.strerror or error}") from None
-    signal.signal(signal.SIGTERM, _leave)
-    shown = f"[{bind}]" if ":" in bind else bind
-    click.echo(f"{what} on http://{shown}:{bound_port(server)}/", err=True)
-    try:
-        server.run()
-    finally:
-        server.close()
+    with listening(bind, port) as listener:
+        server = waitress.create_server(app, sockets=[listener], threads=THREADS, ident=None)
+        signal.signal(signal.SIGTERM, _leave)
+        shown = f"[{bind}]" if ":" in bind else bind
+        click.echo(f"{what} on http://{shown}:{listener.getsockname()[1]}/", err=True)
+        try:
+            server.run()
+        finally:
+            server.close()
 
 
-def bound_port(server: Any) -> int:
-    """Return the port a server listens on; with port 0 the system has chosen it."""
-    listening = getattr(server, "effective_port", None)
-    if listening is None:  # one name with several addresses
-        listening = server.effective_listen[0][1]
-    return int(listening)
+def listening(bind: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 takes a free one. Raises click.ClickException."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    try:
+        return socket.create_server((bind, port), family=family, backlog=128)
+    except (OSError, OverflowError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"{bind}:{port}: {said}") from None
 
 
 def is_loopback(bind: str) -> bool:
