@@ -266,6 +266,19 @@ def test_no_folder_is_left(
     assert not list(tmp_path.iterdir())
 
 
+def test_folders_that_a_killed_worker_left_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: LocalRunner
+) -> None:
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name, age_s in (("rewardpool-box-old", 7200), ("rewardpool-box-new", 10), ("other", 7200)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+    LocalRunner(wall=runner.wall)
+    assert sorted(os.listdir(tmp_path)) == ["other", "rewardpool-box-new"]
+
+
 def test_without_walls_it_refuses_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

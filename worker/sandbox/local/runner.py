@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _CHUNK = 64 * 1024
 _WATCH_S = 0.1
 _KILL_WAIT_S = 5.0
+_BOX = "rewardpool-box-"
+_STALE_S = 3600.0  # no program runs so long: its worker was killed
 
 
 class LocalRunner:
@@ -51,6 +53,7 @@ class LocalRunner:
     ) -> None:
         self.bounds = bounds or Bounds()
         self.wall = wall or find_wall(python, self.bounds, allow_unisolated=allow_unisolated)
+        _sweep_boxes()
         self._places = max_running or max(1, os.cpu_count() or 1)
         self._gates: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             weakref.WeakKeyDictionary()
@@ -67,7 +70,7 @@ class LocalRunner:
         """
         found = recipe(program.language, python=self.wall.python)
         async with self._gate():
-            folder = Path(tempfile.mkdtemp(prefix="rewardpool-box-"))
+            folder = Path(tempfile.mkdtemp(prefix=_BOX))
             try:
                 return await self._run_in(folder, program, found)
             finally:
@@ -313,6 +316,15 @@ def _fetch(folder: Path, names: Sequence[str], most: int) -> dict[str, bytes]:
                 if os.fstat(descriptor).st_size <= most:
                     found[name] = file.read(most)
     return found
+
+
+def _sweep_boxes() -> None:
+    """Remove folders that killed workers of this user have left."""
+    for found in Path(tempfile.gettempdir()).glob(f"{_BOX}*"):
+        with suppress(OSError):
+            told = found.lstat()
+            if told.st_uid == os.getuid() and time.time() - told.st_mtime > _STALE_S:
+                shutil.rmtree(found, onerror=_unlock_and_retry)
 
 
 def _unlock_and_retry(remove: object, path: str, _: object) -> None:
