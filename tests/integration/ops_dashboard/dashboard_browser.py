@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Tab:
     def _until(self, check: Any) -> Any:
         from selenium.webdriver.support.wait import WebDriverWait
 
-        wait = WebDriverWait(self.driver, WAIT_S, 0.1, ignored_exceptions=_stale())
+        wait = WebDriverWait(self.driver, WAIT_S, 0.1, ignored_exceptions=_passing())
         return wait.until(check)
 
     def click(self, selector: str, text: str = "") -> None:
@@ -44,6 +45,10 @@ class Tab:
             return False
 
         self._until(pressed)
+
+    def wait_until(self, check: Callable[[], Any]) -> None:
+        """Wait until something outside the browser is so."""
+        self._until(lambda _: check())
 
     def text(self) -> str:
         return str(self.driver.find_element("css selector", "body").text)
@@ -63,7 +68,12 @@ class Tab:
         ]
 
 
-def _stale() -> list[type[Exception]]:
-    from selenium.common.exceptions import StaleElementReferenceException
+def _passing() -> list[type[Exception]]:
+    """What a page that is being refreshed, or a dialog that is fading in, answers for a moment."""
+    from selenium.common import exceptions
 
-    return [StaleElementReferenceException]
+    return [
+        exceptions.StaleElementReferenceException,
+        exceptions.ElementNotInteractableException,
+        exceptions.ElementClickInterceptedException,
+    ]

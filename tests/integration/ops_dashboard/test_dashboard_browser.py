@@ -13,6 +13,7 @@ from dashboard_browser import Tab
 from dashboard_seeds import EVIL, store_job, store_worker
 
 from limiter import Limiter, Limits
+from worker.ops.dashboard.access import Access
 
 PAGES = {
     "queues": ("/", "tr[data-role=queue]"),
@@ -85,3 +86,31 @@ def test_a_page_follows_what_happens(tab: Tab, connection: redis.Redis) -> None:
     store_worker(connection, "second")
     tab.wait_for("tr[data-role=worker] td", "second")
     assert "2 workers registered" in tab.text()
+
+
+def test_buttons_ask_first_and_then_do_it(
+    chromium: Any, serve: Callable[..., str], connection: redis.Redis, pictures: Path
+) -> None:
+    for name in ("one", "two"):
+        store_job(connection, name, exc="boom", data=b"foreign")
+    tab = Tab(chromium, serve(Access(delete=True)))
+    tab.open("/0/view/jobs/rewards/failed/8/asc/1", "tr[data-job-id=two]")
+    tab.click("tr[data-job-id=two] [data-role=delete-job-btn]")
+    tab.wait_for("#confirmation-modal-action", "delete job")
+    tab.picture(pictures / "confirm.png")
+    tab.click("#confirmation-modal-yes")
+    tab.wait_until(lambda: not connection.exists("rq:job:two"))
+    tab.open("/0/view/jobs/rewards/failed/8/asc/1", "tr[data-job-id=one]")
+    tab.click("#requeue-all-btn")
+    tab.wait_for("#confirmation-modal-action", "requeue all")
+    tab.click("#confirmation-modal-yes")
+    tab.wait_until(lambda: connection.llen("rq:queue:rewards") == 1)
+    assert connection.lrange("rq:queue:rewards", 0, -1) == [b"one"]
+    assert not tab.faults()
+
+
+def test_a_refused_change_is_said_on_the_page(tab: Tab, connection: redis.Redis) -> None:
+    store_job(connection, "bare", exc="boom")  # of ours, and its batch is gone
+    tab.open("/0/view/job/bare", "#job-status")
+    tab.click("#requeue-job-btn")
+    tab.wait_for("#fault", "its batch has expired")

@@ -14,6 +14,7 @@ var duration = function (seconds) {
 (function () {
     'use strict';
     var banner = document.getElementById('fault');
+    var heldUntil = 0; // what a button came to is not wiped off by the next refresh
 
     function show(message) {
         banner.textContent = message;
@@ -27,11 +28,13 @@ var duration = function (seconds) {
     $(document).ajaxError(function (event, reply, settings) {
         if (ours(settings)) {
             var said = reply.responseJSON && reply.responseJSON.error;
+            heldUntil = settings.type === 'POST' ? Date.now() + 15000 : heldUntil;
             show(said || 'The dashboard does not answer (' + (reply.status || 'no connection') + ').');
         }
     });
     $(document).ajaxSuccess(function (event, reply, settings) {
-        if (ours(settings)) {
+        if (ours(settings) && (settings.type === 'POST' || Date.now() > heldUntil)) {
+            heldUntil = 0;
             show('');
         }
     });
