@@ -5,6 +5,7 @@ Names are found by a scan of the key space, so they are remembered for a while.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -15,6 +16,8 @@ from limiter.keys import SETTINGS_PATTERN, Keys, name_of
 from limiter.usage import read_history, read_usage
 from worker.ops.reading import Command, read
 from worker.ops.rq_state import text
+
+logger = logging.getLogger(__name__)
 
 NAMES_S = 30.0
 SCAN_COUNT = 2_000
@@ -47,6 +50,8 @@ class LimitReader:
                 usage = read_usage(name, stands)
                 minutes = read_history(history, usage) if isinstance(history, dict) else []
                 found.append((usage, minutes))
+            elif isinstance(stands, Exception):  # no right to run scripts, for one
+                logger.warning("limit unreadable limit=%s error=%s", name, stands)
         return found
 
     def _known_names(self) -> tuple[str, ...]:
