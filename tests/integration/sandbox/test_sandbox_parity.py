@@ -213,11 +213,11 @@ async def test_tests_that_cannot_be_read_judge_nobody(score: Any, tests: Any) ->
 async def test_a_cancelled_row_ends_its_programs(runner: LocalRunner, backends: None) -> None:
     import psutil
 
-    before = psutil.Process().children(recursive=True)
+    before = set(psutil.Process().children(recursive=True))
     tests = {"inputs": ["1"] * 4, "outputs": ["4"] * 4}
     row = asyncio.create_task(compute_score("taco", "```python\nwhile True: pass\n```", tests))
     await asyncio.sleep(0.5)
     row.cancel()
     with pytest.raises(asyncio.CancelledError):
         await row
-    assert psutil.Process().children(recursive=True) == before
+    assert set(psutil.Process().children(recursive=True)) <= before

