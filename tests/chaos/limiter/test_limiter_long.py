@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -32,6 +33,10 @@ def test_two_thousand_histories_agree_with_the_model(redis_url: str) -> None:
         client.flushall()
 
 
+def start(spec: dict[str, Any]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(WORKER), json.dumps([spec])])
+
+
 async def test_processes_killed_at_random_points_leave_nothing_for_long(
     redis_url: str, tmp_path: Path
 ) -> None:
@@ -42,7 +47,7 @@ async def test_processes_killed_at_random_points_leave_nothing_for_long(
     for number in range(50):
         spec = {"url": redis_url, "limits": limits, "file": str(tmp_path / str(number))}
         spec |= {"tasks": 12, "call_s": draw.choice((0.0, 0.01, 0.2)), "seconds": 60}
-        process = subprocess.Popen([sys.executable, str(WORKER), json.dumps([spec])])
+        process = start(spec)
         grants = (await limiter.usage()).grants
         while (await limiter.usage()).grants <= grants + draw.randrange(60):
             assert process.poll() is None

@@ -98,13 +98,18 @@ def test_watch_shows_a_live_table(redis_url: str, judge: Limiter) -> None:
     command = [sys.executable, "-m", "worker.ops.cli", "limits", "--watch", "--every-s", "0.1"]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*command, "--redis", redis_url], stdout=theirs, stderr=theirs, stdin=theirs
+        [*command, "--redis", redis_url],
+        stdout=theirs,
+        stderr=theirs,
+        stdin=theirs,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "200", "LINES": "40"},
     )
     os.close(theirs)
     seen = b""
     try:
         while seen.count(b"judge") < 3:  # the table is drawn again and again
-            select.select([ours], [], [], 60)
+            readable, _, _ = select.select([ours], [], [], 60)
+            assert readable, seen
             seen += os.read(ours, 1 << 16)
     finally:
         process.kill()
