@@ -1,8 +1,8 @@
 """Rows a second through scoring, alone and from a producer through two workers.
 
-    python bench/scoring.py [--rows 4000] [--tokens 1300] [--workers 2] [--json]
+    python bench/scoring.py [--rows 4000] [--tokens 1300] [--workers 2] [--verl PYTHON] [--json]
 
-Every figure is of this machine and this run; ratios compare within it. `one by one` is what a
+Every figure is of this machine and this run; ratios compare within it, best of three tries each. `one by one` is what a
 trainer's own loop does: decode each row in the default executor, then call the function.
 """
 
@@ -31,6 +31,8 @@ from worker.settings import settings_from
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+TRIES = 3  # the best one counts: others use the machine too
+
 FUNCTIONS = """
 async def async_noop(solution_str):
     return 1.0
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--tokens", type=int, default=1300)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--verl", metavar="PYTHON", help="a Python that has verl and Ray")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +84,23 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     figures[f"end to end: decode and gsm8k, {options.workers} workers"] = through
     single = figures["one by one: decode and gsm8k, one process"]
     figures["end to end / one by one (ratio)"] = through / single
+    if options.verl:
+        theirs = verl_rates(options.verl, path, options)
+        for way, rate in theirs.items():
+            figures[f"verl behind {options.workers} Ray actors, {way}"] = rate
+            figures[f"end to end / verl {way} (ratio)"] = through / rate
     return figures
+
+
+def verl_rates(python: str, tokenizer: str, options: argparse.Namespace) -> dict[str, float]:
+    """Rows a second of verl's reward loop, `batched` and `single`."""
+    script = Path(__file__).with_name("verl_reward_loop.py")
+    given = [tokenizer, "1000", str(options.tokens), str(options.workers)]
+    finished = subprocess.run(
+        [python, str(script), *given], check=True, stdout=subprocess.PIPE, text=True, timeout=400
+    )
+    rates: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
+    return rates
 
 
 def tokenizer_folder() -> str:
@@ -129,14 +148,16 @@ async def _engine_rate(reward: dict[str, Any], rows: list[Trajectory]) -> float:
     await engine.start()
     deadline = time.monotonic() + 600
     await asyncio.gather(*(engine.score(ScoreRequest(row)) for row in rows[:64]))
-    began = time.perf_counter()
-    for at in range(0, len(rows), 256):
-        requests = [ScoreRequest(row, deadline=deadline) for row in rows[at : at + 256]]
-        outcomes = await asyncio.gather(*map(engine.score, requests))
-        assert all(outcome.reward == 1.0 for outcome in outcomes), outcomes[0]
-    took_s = time.perf_counter() - began
+    best_s = float("inf")
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        for at in range(0, len(rows), 256):
+            requests = [ScoreRequest(row, deadline=deadline) for row in rows[at : at + 256]]
+            outcomes = await asyncio.gather(*map(engine.score, requests))
+            assert all(outcome.reward == 1.0 for outcome in outcomes), outcomes[0]
+        best_s = min(best_s, time.perf_counter() - began)
     await engine.close()
-    return len(rows) / took_s
+    return len(rows) / best_s
 
 
 def one_by_one(path: str, rows: list[Trajectory]) -> float:
@@ -154,10 +175,13 @@ def one_by_one(path: str, rows: list[Trajectory]) -> float:
         return compute_score(str(row.data_source), text, row.ground_truth)
 
     async def run() -> float:
-        began = time.perf_counter()
-        rewards = await asyncio.gather(*map(score, rows))
-        assert all(reward == 1.0 for reward in rewards)
-        return len(rows) / (time.perf_counter() - began)
+        best_s = float("inf")
+        for _ in range(TRIES):
+            began = time.perf_counter()
+            rewards = await asyncio.gather(*map(score, rows))
+            best_s = min(best_s, time.perf_counter() - began)
+            assert all(reward == 1.0 for reward in rewards)
+        return len(rows) / best_s
 
     return asyncio.run(run())
 
@@ -171,11 +195,13 @@ def through_workers(path: str, rows: list[Trajectory], workers: int, folder: Pat
     ):
         for _ in range(4):  # every worker has taken some
             client.score(rows[: 64 * workers], timeout_s=120)
-        began = time.perf_counter()
-        outcomes = client.score(rows, timeout_s=300)
-        took_s = time.perf_counter() - began
-    assert all(outcome.reward == 1.0 for outcome in outcomes), outcomes[0]
-    return len(rows) / took_s
+        best_s = float("inf")
+        for _ in range(TRIES):
+            began = time.perf_counter()
+            outcomes = client.score(rows, timeout_s=300)
+            best_s = min(best_s, time.perf_counter() - began)
+            assert all(outcome.reward == 1.0 for outcome in outcomes), outcomes[0]
+    return len(rows) / best_s
 
 
 @contextmanager

@@ -132,20 +132,26 @@ class HelperPool:
         helper = self._from_idle(target.key) or await self._new_helper()
         if target.key not in helper.loaded:
             try:
-                async with asyncio.timeout(LOAD_TIMEOUT_S):
-                    reply = await helper.ask(frames.pack(target.message()))
-                if "error" in reply:
-                    raise ScorerError(f"loading {target.spec}: {reply['error']}")
-            except TimeoutError:
-                self._kill(helper)
-                raise ScorerError(
-                    f"loading {target.spec} took longer than {LOAD_TIMEOUT_S:g} s"
-                ) from None
+                await self._load(helper, target)
             except BaseException:
                 self._kill(helper)
                 raise
             helper.loaded.add(target.key)
         return helper
+
+    async def _load(self, helper: Helper, target: Target) -> None:
+        try:
+            async with asyncio.timeout(LOAD_TIMEOUT_S):
+                reply = await helper.ask(frames.pack(target.message()))
+        except TimeoutError:
+            fault = f"took longer than {LOAD_TIMEOUT_S:g} s"
+        except HelperCrash:
+            fault = await self._obituary(helper)
+        else:
+            if "error" not in reply:
+                return
+            fault = str(reply["error"])
+        raise ScorerError(f"loading {target.spec}: {fault}")
 
     def _from_idle(self, key: str) -> Helper | None:
         self._idle = [each for each in self._idle if each.alive]
