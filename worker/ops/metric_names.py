@@ -43,7 +43,6 @@ QUEUE_WAIT = _named(
 )
 QUEUE_WORKERS = _named("queue_workers", "gauge", "workers that listen on a queue", "queue")
 WORKERS = _named("workers", "gauge", "registered workers by RQ state: idle, busy, …", "state")
-WORKERS_SILENT = _named("workers_silent", "gauge", "workers not heard of for 30 s")
 ROWS_IN_FLIGHT = _named("rows_in_flight", "gauge", "trajectories being scored, all workers")
 ROWS_PLACES = _named("rows_places", "gauge", "trajectories that all workers can score at once")
 

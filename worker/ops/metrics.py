@@ -29,7 +29,7 @@ from worker.ops.rq_state import (
 
 logger = logging.getLogger(__name__)
 
-SILENT_S = 30.0
+STATES = ("busy", "idle", "suspended")  # always there: an absent series alerts nobody
 
 _FAMILIES: dict[str, Any] = {
     "gauge": GaugeMetricFamily,
@@ -86,14 +86,13 @@ def _queue_families(queues: list[QueueState]) -> Iterator[Family]:
 
 def _worker_families(queues: list[QueueState], workers: list[WorkerState]) -> Iterator[Family]:
     states, listening = _family(names.WORKERS), _family(names.QUEUE_WORKERS)
-    for state, count in sorted(Counter(worker.state for worker in workers).items()):
-        states.add_metric([state], count)
+    counted = Counter(worker.state for worker in workers)
+    for state in sorted(counted.keys() | set(STATES)):
+        states.add_metric([state], counted[state])
     heard = Counter(queue for worker in workers for queue in worker.queues)
     for name in sorted({queue.name for queue in queues} | set(heard)):
         listening.add_metric([name], heard[name])
-    ages = [worker.heartbeat_age_s for worker in workers]
-    silent = sum(age is None or age > SILENT_S for age in ages)
-    yield from (states, listening, _gauge(names.WORKERS_SILENT, silent))
+    yield from (states, listening)
 
 
 def outcome_families(stats: list[QueueStats]) -> Iterator[Family]:

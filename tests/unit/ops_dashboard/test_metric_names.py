@@ -34,3 +34,12 @@ def test_names_follow_prometheus_conventions() -> None:
         assert not one.name.endswith("_total")
         assert one.says == one.says.strip()
         assert one.says
+
+
+def test_operations_say_what_to_do_about_every_alert() -> None:
+    rules = re.findall(r"- alert: (\w+)", (ROOT / "docker/alerts.yml").read_text("utf-8"))
+    page = (ROOT / "docs/operations.md").read_text("utf-8")
+    assert re.findall(r"^\| `(Rewardpool\w+)` \|", page, re.M) == rules
+    tested = (ROOT / "tests/unit/docker/alerts_test.yml").read_text("utf-8")
+    for rule in rules:
+        assert f"alertname: {rule}" in tested, rule
