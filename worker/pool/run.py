@@ -103,7 +103,6 @@ class PoolRun:
         """Work until told to stop. Returns whether any job was taken; raises if a part crashed."""
         self._described = await self._loop.run_in_executor(None, describe, self._all_settings)
         delivering = self._loop.create_task(self.pool.delivery.run(), name="deliver")
-        self.heart.beat()
         for thread in (self.heart, self.sweeper, self.taker):
             thread.start()
         self._tick()

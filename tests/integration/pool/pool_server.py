@@ -68,7 +68,8 @@ def check_outage(lasting: LastingServer, crew: Workers, seconds: float) -> None:
         producer.send([{}] * 8, uid="after")
         producer.collect(12, timeout_s=30)
         assert producer.copies == 0
-    assert [worker.poll() for worker in both] == [None, None]
+    ended = [crew.log(worker) for worker in both if worker.poll() is not None]
+    assert not ended, "\n".join(ended)
     for worker in both:
         worker.terminate()
     assert [worker.wait(20) for worker in both] == [0, 0]
