@@ -34,6 +34,7 @@ _MODULES = (
     "worker.sandbox.harness.candidate",
     "worker.sandbox.harness.nursery",
     "worker.sandbox.harness.proxies",
+    "worker.sandbox.harness.names",
     "worker.sandbox.harness.checker",
 )
 

@@ -8,10 +8,8 @@ dumpable, and where we are root the program is root without capabilities.
 from __future__ import annotations
 
 import ast
-import builtins
 import contextlib
 import ctypes
-import importlib
 import io
 import json
 import os
@@ -23,14 +21,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from worker.sandbox.compare import same_output, same_value
+from worker.sandbox.harness.names import WELL_KNOWN, Names
 from worker.sandbox.harness.nursery import Nursery
 from worker.sandbox.harness.peer import Gone, OutOfTime, Peer
 from worker.sandbox.harness.proxies import Link, ProgramExited, Remote
 
 PR_SET_DUMPABLE = 4
-#: Names that mean something everywhere, by the module they are from; `bundle` fills it in.
-WELL_KNOWN: dict[str, str] = {}
-_ALIASES = {"np": "numpy", "numpy": "numpy", "pd": "pandas", "pandas": "pandas"}
 
 
 class CaseFailed(Exception):
@@ -128,7 +124,7 @@ def check_text(session: Session, case: dict[str, Any]) -> None:
     """Run a check's text with the program's names in it."""
     source = case["source"]
     tree = ast.parse(source)
-    space = Names(session, tree).space()
+    space = Names(session.link, tree).space()
     module = types.ModuleType("checks")
     module.__dict__.update(space)
     exec(compile(tree, "checks.py", "exec"), module.__dict__)  # noqa: S102
@@ -156,100 +152,6 @@ def _is_test(found: Any) -> bool:
         and found.__module__ == "checks"
         and not found.__code__.co_argcount
     )
-
-
-class Names:
-    """Which of a check's names are the program's, and which are the language's own.
-
-    A name of the language or of a well-known library is only taken from the program if the check
-    uses no other name of it: a task may be to write `sum`, but a program that also defines `sum`
-    does not get to judge `sum(f(x))`.
-    """
-
-    def __init__(self, session: Session, tree: ast.AST) -> None:
-        self._session = session
-        loaded, stored = _names_of(tree)
-        self._wanted = sorted(loaded - stored)
-
-    def space(self) -> dict[str, Any]:
-        """Return the globals of the check."""
-        answer = self._ask(self._wanted)
-        own = {name for name, form in answer.items() if form.get("kind") != "module"}
-        subjects = {name for name in own if _well_known(name) is None}
-        space: dict[str, Any] = {"__name__": "checks", "__builtins__": builtins}
-        for name, form in answer.items():
-            found = self._take(name, form, shadowed=bool(subjects))
-            if found is not _ABSENT:
-                space[name] = found
-        _install_module(self._session)
-        return space
-
-    def _ask(self, names: list[str]) -> dict[str, Any]:
-        answer = self._session.link.peer.ask({"q": "names", "names": names})
-        found = answer.get("names")
-        return found if isinstance(found, dict) else {}
-
-    def _take(self, name: str, form: Any, shadowed: bool) -> Any:
-        known = _well_known(name)
-        if known is not None and (shadowed or form.get("kind") != "own"):
-            return known
-        if form.get("kind") == "module":
-            return _library(str(form.get("module")))
-        self._session.link.used = True
-        return self._session.link.describe(form.get("value"))
-
-
-_ABSENT = object()
-
-
-def _names_of(tree: ast.AST) -> Any:
-    loaded: set[str] = set()
-    stored: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (loaded if isinstance(node.ctx, ast.Load) else stored).add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            stored.add(node.name)
-        elif isinstance(node, ast.arg):
-            stored.add(node.arg)
-        elif isinstance(node, ast.alias):
-            stored.add((node.asname or node.name).split(".")[0])
-    return loaded, stored
-
-
-def _well_known(name: str) -> Any:
-    """Return what a name means everywhere: _ABSENT if not installed, None if it means nothing."""
-    if hasattr(builtins, name):
-        return getattr(builtins, name)
-    if name in _ALIASES:
-        return _library(_ALIASES[name])
-    home = WELL_KNOWN.get(name)
-    if home is None:
-        return None
-    return _library(name) if home == name else getattr(_library(home), name, _ABSENT)
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except Exception:  # noqa: BLE001
-        return _ABSENT
-
-
-def _install_module(session: Session) -> None:
-    """Let checks import the program as `solution`."""
-    module = types.ModuleType("solution")
-
-    def get(name: str) -> Any:
-        answer = session.link.peer.ask({"q": "names", "names": [name]})
-        form = (answer.get("names") or {}).get(name)
-        if not isinstance(form, dict) or "value" not in form:
-            raise AttributeError(name)
-        session.link.used = True
-        return session.link.describe(form["value"])
-
-    module.__getattr__ = get  # type: ignore[method-assign]
-    sys.modules["solution"] = module
 
 
 def run_case(
