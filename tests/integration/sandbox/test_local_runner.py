@@ -226,6 +226,16 @@ async def test_programs_do_not_disturb_each_other(walled: LocalRunner) -> None:
     assert [r.run_result and r.run_result.stdout for r in reports] == [f"{n}\n" for n in range(12)]
 
 
+def test_a_program_may_use_several_processes(walled: LocalRunner) -> None:
+    code = (
+        "import multiprocessing\ndef double(x): return 2 * x\n"
+        "with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(double, [3]))"
+    )
+    report = run(walled, code)
+    assert report.run_result is not None
+    assert report.run_result.stdout == "[6]\n", report.run_result.stderr
+
+
 def test_files_go_in_and_come_back(walled: LocalRunner) -> None:
     program = Program(
         "open('out', 'w').write(open('in').read() * 2); import os; os.symlink('/etc/passwd', 'ln')",

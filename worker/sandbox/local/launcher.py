@@ -81,9 +81,10 @@ def build_root(job: dict) -> None:  # type: ignore[type-arg]
     os.mkdir(f"{root}/dev")
     for name, source in devices.items():
         bind(source, f"{root}/dev/{name}", read_only=False)
-    for name in ("tmp", job["box"]):
+    for name in ("tmp", "dev/shm", job["box"]):
         os.makedirs(os.path.join(root, name.lstrip("/")))
-    tmpfs(os.path.join(root, "tmp"), size)
+    for name in ("tmp", "dev/shm"):
+        tmpfs(os.path.join(root, name), size)
     if job["writable"]:
         bind(folder, root + job["box"], read_only=False)
     else:

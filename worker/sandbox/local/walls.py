@@ -118,7 +118,7 @@ class Wall:
             linked = os.path.islink(path)
             args += ["--symlink", os.readlink(path), path] if linked else ["--ro-bind", path, path]
         args += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
-        args += [*scratch, "/tmp"]  # noqa: S108
+        args += [*scratch, "/tmp", "--perms", "1777", *scratch, "/dev/shm"]  # noqa: S108
         args += [*self._box(order, scratch, uid), "--remount-ro", "/"]
         if uid is None:
             return [*args, "--unshare-user", "--uid", "65534", "--gid", "65534", "--", *inner]
