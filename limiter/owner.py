@@ -84,6 +84,7 @@ class Owner:
         lease = Lease(self, ticket.id, fence, tokens, lease_ms, renew=renew)
         self.leases[lease.id] = lease
         self._keep()
+        self._beat_in(self.pace_s())
         return lease
 
     async def _ask(
@@ -250,6 +251,11 @@ class Owner:
             self._beat_at = at
             self._nudge.set()
 
+    def pace_s(self) -> float:
+        """Seconds between beats: three of them in the shortest lease that is to be renewed."""
+        renewed = (lease.lease_ms / 3000 for lease in self.leases.values() if lease.renew)
+        return min(BEAT_S, *renewed, BEAT_S)
+
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
             self._beat_at = min(self._beat_at, self.loop.time() + BEAT_S)
@@ -265,7 +271,7 @@ class Owner:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._nudge.wait(), left_s)
                 continue
-            self._beat_at = self.loop.time() + BEAT_S
+            self._beat_at = self.loop.time() + self.pace_s()
             try:
                 await self._beat()
             except LimiterUnavailable as error:

@@ -46,7 +46,7 @@ async def test_processes_killed_at_random_points_leave_nothing_for_long(
     limiter = Limiter(redis_url, Limits(**limits))
     for number in range(50):
         spec = {"url": redis_url, "limits": limits, "file": str(tmp_path / str(number))}
-        spec |= {"tasks": 12, "call_s": draw.choice((0.0, 0.01, 0.2)), "seconds": 60}
+        spec |= {"tasks": 12, "call_s": draw.choice((0.0, 0.01, 0.2)), "seconds": 60, "lease_s": 2}
         process = start(spec)
         grants = (await limiter.usage()).grants
         while (await limiter.usage()).grants <= grants + draw.randrange(60):

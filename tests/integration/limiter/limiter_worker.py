@@ -29,6 +29,7 @@ class Worker:
         self.redis = redis.asyncio.Redis.from_url(spec["url"])
         self.numbers = itertools.count()
         self.out = open(spec["file"], "w", encoding="utf-8")  # noqa: SIM115 - closed at the end
+        self.lease_s = spec.get("lease_s", 20)
         self.until = time.monotonic() + spec["seconds"]
 
     async def run(self) -> None:
@@ -41,7 +42,7 @@ class Worker:
         while (left_s := self.until - time.monotonic()) > 0:
             number = next(self.numbers)
             try:
-                lease = await self.limiter.acquire(tokens=1, timeout_s=left_s, lease_s=20)
+                lease = await self.limiter.acquire(tokens=1, timeout_s=left_s, lease_s=self.lease_s)
             except AcquireTimeout:
                 return
             began = time.monotonic()

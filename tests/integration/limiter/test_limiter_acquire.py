@@ -255,6 +255,17 @@ async def test_a_lost_lease_says_so(make_limiter: Make) -> None:
             await asyncio.sleep(0.2)
 
 
+async def test_short_leases_are_renewed_in_time(make_limiter: Make) -> None:
+    limiter = make_limiter(max_concurrent=5)
+    owner = limiter.owner()
+    assert owner.pace_s() == 3
+    long = await limiter.acquire(lease_s=60)
+    short = await limiter.acquire(lease_s=1.5)
+    assert owner.pace_s() == 0.5, "three beats in the shortest lease"
+    await asyncio.gather(short.release(), long.release())
+    assert owner.pace_s() == 3
+
+
 async def test_a_body_that_raises_gives_its_place_back(make_limiter: Make) -> None:
     limiter = make_limiter(max_concurrent=1)
     with pytest.raises(ZeroDivisionError):
