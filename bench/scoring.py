@@ -2,8 +2,8 @@
 
     python bench/scoring.py [--rows 4000] [--tokens 1300] [--workers 2] [--verl PYTHON] [--json]
 
-Every figure is of this machine and this run; ratios compare within it, best of three tries each. `one by one` is what a
-trainer's own loop does: decode each row in the default executor, then call the function.
+Every figure is of this machine and this run, the best of three tries; ratios compare within it.
+`one by one` is what a trainer's own loop does: decode each row in the default executor, then call.
 """
 
 from __future__ import annotations
