@@ -61,6 +61,25 @@ format: $(VENV)/.check ## format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# verl beside the pool: an environment of its own, since the two want other versions of transformers.
+VERL := .venv-verl
+VERL_PIP := $(VERL)/bin/python -m pip install -q --disable-pip-version-check -c constraints-verl.txt
+# What the tested parts of verl import; all that verl names takes twice as long to install.
+VERL_NEEDS := accelerate aiohttp cachetools codetiming datasets hydra-core numpy omegaconf pillow ray \
+	tensordict TransferQueue transformers uvicorn fastapi math-verify \
+	psutil pytest pytest-asyncio pytest-timeout
+
+$(VERL)/.verl: setup.cfg pyproject.toml constraints-verl.txt
+	@test -x $(VERL)/bin/python || $(PYTHON) -m venv $(VERL)
+	@echo "installing torch and verl into $(VERL)"
+	@$(VERL_PIP) torch==2.13.0
+	@$(VERL_PIP) --no-deps verl==0.9.1
+	@$(VERL_PIP) $(EDITABLE) -e '.[worker,embedded,tools]' $(VERL_NEEDS)
+	@touch $@
+
+verl: $(VENV)/.test $(VERL)/.verl ## against the real verl, in an environment of its own
+	@REWARDPOOL_PYTHON=$(abspath $(BIN))/python $(VERL)/bin/python -m pytest -m verl tests/verl $(PYTEST_ARGS)
+
 chaos: $(VENV)/.test ## what kills, waits and repeats for long
 	@$(BIN)/python -m pytest -m chaos --timeout 1800 $(PYTEST_ARGS)
 

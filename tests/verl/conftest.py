@@ -13,7 +13,7 @@ import psutil
 import pytest
 import redis
 from client_consumer import until
-from verl_rows import write_function
+from verl_rows import verl_config, write_function
 
 from worker.ops.embedded import EmbeddedServer, find_server
 
@@ -202,21 +202,3 @@ def make_loop(tokenizer_folder: str, pool: Pool) -> Callable[..., object]:
         )
 
     return make
-
-
-def verl_config(tokenizer: str, reward_kwargs: dict[str, object]) -> dict[str, object]:
-    """The parts of verl's configuration that its reward loop reads."""
-    return {
-        "actor_rollout_ref": {"model": {"tokenizer_path": tokenizer, "path": tokenizer}},
-        "reward": {
-            "num_workers": 1,
-            "custom_reward_function": {"path": None, "name": "compute_score"},
-            "reward_manager": {
-                "source": "importlib",
-                "name": "QueueRewardManager",
-                "module": {"path": "pkg://queue_client.verl"},
-            },
-            "reward_model": {"enable": False},
-            "reward_kwargs": reward_kwargs,
-        },
-    }

@@ -8,7 +8,7 @@ import math
 import pickle
 
 import pytest
-from verl_rows import Row, agent_outputs, agent_worker, batch, fields_of
+from verl_rows import Row, agent_outputs, agent_worker, batch, fields_of, verl_config
 
 pytestmark = pytest.mark.verl
 pytest.importorskip("verl.experimental.reward_loop")
@@ -195,7 +195,6 @@ async def test_a_custom_reward_function_by_path_scores_through_the_pool(
     pool, tokenizer_folder, tokenizer
 ) -> None:
     """verl's own naive manager, with `pkg://queue_client.verl` as its reward function."""
-    from conftest import verl_config
     from omegaconf import OmegaConf
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 
@@ -219,7 +218,6 @@ async def test_a_custom_reward_function_by_path_scores_through_the_pool(
 async def test_the_manager_loads_from_its_file_as_well(pool, tokenizer_folder, tokenizer) -> None:
     from pathlib import Path
 
-    from conftest import verl_config
     from omegaconf import OmegaConf
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 
@@ -234,7 +232,6 @@ async def test_the_manager_loads_from_its_file_as_well(pool, tokenizer_folder, t
 
 
 def test_verls_driver_resolves_the_class(tokenizer_folder) -> None:
-    from conftest import verl_config
     from omegaconf import OmegaConf
     from verl.trainer.ppo.reward import resolve_reward_manager_cls
 

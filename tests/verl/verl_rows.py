@@ -125,3 +125,21 @@ def agent_worker(reward_loop: Any) -> Any:
     handle = SimpleNamespace(compute_score=SimpleNamespace(remote=reward_loop.compute_score))
     worker.reward_loop_worker_handles = [handle]
     return worker
+
+
+def verl_config(tokenizer: str, reward_kwargs: dict[str, object]) -> dict[str, object]:
+    """The parts of verl's configuration that its reward loop reads."""
+    return {
+        "actor_rollout_ref": {"model": {"tokenizer_path": tokenizer, "path": tokenizer}},
+        "reward": {
+            "num_workers": 1,
+            "custom_reward_function": {"path": None, "name": "compute_score"},
+            "reward_manager": {
+                "source": "importlib",
+                "name": "QueueRewardManager",
+                "module": {"path": "pkg://queue_client.verl"},
+            },
+            "reward_model": {"enable": False},
+            "reward_kwargs": reward_kwargs,
+        },
+    }
