@@ -13,6 +13,7 @@ RUN python -m venv /opt/rewardpool \
 FROM python:3.11.14-slim-bookworm
 COPY --from=build /opt/rewardpool /opt/rewardpool
 ENV PATH=/opt/rewardpool/bin:$PATH \
+    HOME=/tmp \
     PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /srv

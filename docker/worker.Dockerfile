@@ -15,6 +15,7 @@ FROM python:3.11.14-slim-bookworm
 COPY --from=build /opt/rewardpool /opt/rewardpool
 # hadolint ignore=DL3064
 ENV PATH=/opt/rewardpool/bin:$PATH \
+    HOME=/tmp \
     PYTHONUNBUFFERED=1 \
     OMP_NUM_THREADS=1 \
     TOKENIZERS_PARALLELISM=false
@@ -23,7 +24,7 @@ USER 10001:10001
 WORKDIR /srv
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --retries=3 \
     CMD ["python", "-m", "worker.ops.health"]
-# SIGTERM finishes what is in flight; give it time: docker stop --timeout 600, or stop_grace_period.
+# SIGTERM finishes what is in flight for worker.stop_s (25 s) at most; stop with more patience.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["rewardpool"]
 CMD ["worker", "rewards"]
