@@ -11,7 +11,7 @@
 -- ARGV[7]  said       text  what it says about itself: fields and values, as a JSON list
 -- ARGV[8]  name       text  the worker's
 -- ARGV[9+] executions three each: queue, job id, execution id
--- Returns {1 if RQ's worker key was gone, now in ms, "job id:execution id" of each one lost}.
+-- Returns {1 if RQ's registration was gone, now in ms, "job id:execution id" of each one lost}.
 local worker, holds, facts = KEYS[1], KEYS[2], KEYS[3]
 local prefix, ours, now, expiry_s, run_s = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local state, said, name = ARGV[6], ARGV[7], ARGV[8]
@@ -19,7 +19,7 @@ local state, said, name = ARGV[6], ARGV[7], ARGV[8]
 local time = redis.call('TIME')
 local now_s = tonumber(time[1])
 local now_ms = now_s * 1000 + math.floor(tonumber(time[2]) / 1000)
-local answer = { 1 - redis.call('EXISTS', worker), now_ms }
+local answer = { 1 - redis.call('HEXISTS', worker, 'birth'), now_ms }
 
 local function keep(key)
   local left = redis.call('TTL', key)

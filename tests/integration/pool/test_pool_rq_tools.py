@@ -212,10 +212,10 @@ def test_an_expired_registration_is_written_again(
 ) -> None:
     worker = workers.start(heartbeat_s=0.3)
     key = f"rq:worker:{workers.await_listening(worker)}"
-    connection.delete(key)
-    connection.srem("rq:workers", key)
+    with connection.pipeline() as pipeline:
+        pipeline.delete(key).srem("rq:workers", key).execute()
 
-    await_true(lambda: connection.exists(key))
+    await_true(lambda: connection.hexists(key, "birth"))
 
     assert connection.smembers("rq:workers") == {key.encode()}
     assert 0 < connection.ttl(key) <= 20
