@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,20 @@ from dashboard_seeds import KEEP_S, Page, store_job
 from rq.command import send_stop_job_command
 
 from queue_client import Output, RewardClient, Trajectory
-from queue_client.protocol import attempts_key, outcomes_key, payload_key
+from queue_client.outcome import Kind, Outcome
+from queue_client.protocol import (
+    SCORE_FUNCTION,
+    Reference,
+    attempts_key,
+    outcomes_key,
+    payload_key,
+    producer_key,
+)
+from queue_client.wire import Serializer, encode_outcome
 from queue_client.wire_document import pack
 from worker.ops.dashboard.access import Access
 from worker.ops.local_pool import LocalPool
+from worker.pool.job import PoolJob
 
 TIMEOUT_S = 90
 REWARD = """
@@ -238,3 +249,26 @@ def test_pages_run_no_script_that_is_not_theirs(page: Page) -> None:
     assert "'unsafe-inline'" not in policy["script-src"]
     assert policy["default-src"] == "'none'"
     assert policy["frame-ancestors"] == "'none'"
+
+
+def test_a_requeued_job_has_no_deadline_and_keeps_its_rewards(
+    page: Page, connection: redis.Redis
+) -> None:
+    job_id = "producer_late"
+    late = Reference(job_id, rows=3, deadline_ms=1, sent_ms=1)
+    data = zlib.compress(Serializer.dumps((SCORE_FUNCTION, None, late.args(), {})))
+    store_job(connection, job_id, exc="timeout", data=data)
+    connection.set(payload_key(job_id), b"x", ex=KEEP_S)
+    for row, outcome in enumerate((Outcome.scored(1.0), Outcome.failed(Kind.TIMEOUT, "late"))):
+        connection.hset(outcomes_key(job_id), str(row), encode_outcome(outcome))
+    connection.expire(outcomes_key(job_id), KEEP_S)
+
+    assert page.post(f"/job/{job_id}/requeue").status_code == 200
+
+    stored = connection.hget(f"rq:job:{job_id}", "data")
+    function, _, args, _ = Serializer.loads(stored)
+    assert function == SCORE_FUNCTION
+    assert Reference.read(job_id, args) == Reference(job_id, rows=3)
+    assert connection.hkeys(outcomes_key(job_id)) == [b"0"], "what is scored stays scored"
+    assert connection.exists(producer_key("producer")), "wanted although its producer is gone"
+    PoolJob.fetch(job_id, connection=connection, serializer=Serializer).call()
