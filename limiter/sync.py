@@ -6,13 +6,12 @@ import math
 import os
 import threading
 import time
-from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from limiter import faults, replies, scripts
+from limiter import faults, replies
 from limiter.errors import (
     AcquireTimeout,
     CostExceedsCapacity,
@@ -20,19 +19,16 @@ from limiter.errors import (
     LimiterClosed,
     LimiterUnavailable,
 )
-from limiter.keys import Keys
 from limiter.lease import SyncLease, checked_tokens
 from limiter.limits import Limits
 from limiter.options import checked_options, checked_retry_ms
 from limiter.replies import Answer
+from limiter.sync_transport import SyncTransport
 from limiter.transport import (
     CONNECT_TIMEOUT_S,
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
     SOCKET_TIMEOUT_S,
     logger,
     new_id,
-    who,
 )
 from limiter.usage import Usage, read_usage
 
@@ -67,59 +63,8 @@ class SyncTicket:
         return self.deadline is not None and time.monotonic() + 0.001 >= self.deadline
 
 
-class SyncOwner:
+class SyncOwner(SyncTransport):
     """What one thread holds and waits for under one limit."""
-
-    def __init__(self, client: Any, limits: Limits) -> None:
-        self.client, self.limits = client, limits
-        self.keys = Keys.of(limits.name)
-        self.id = new_id()
-        self.pid = os.getpid()
-        self.closed = False
-        self.trips = 0
-        self._declared = False
-
-    # --- calls ---
-
-    def call(self, verb: str, *args: str | int, deadline: float | None) -> Any:
-        """Run a script until it answers or `deadline` (monotonic, None for ever) has passed."""
-        pause_s = FIRST_PAUSE_S
-        while True:
-            if self.closed:
-                raise LimiterClosed(f"{self.limits.name}: the limiter is closed")
-            try:
-                return self._declared_send(verb, args)
-            except (redis.RedisError, OSError) as error:
-                left_s = pause_s if deadline is None else deadline - time.monotonic()
-                if left_s <= 0 or not faults.passes(error):
-                    raise LimiterUnavailable(self.limits.name, faults.reason(error)) from error
-            time.sleep(min(pause_s, left_s))
-            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
-
-    def _declared_send(self, verb: str, args: tuple[str | int, ...]) -> Any:
-        if not self._declared:
-            self._declare()
-        reply = self.send(verb, *args)
-        if replies.lacks_settings(reply):
-            self._declare()
-            reply = self.send(verb, *args)
-        return reply
-
-    def _declare(self) -> None:
-        reply = self.send("configure", "declare", who(), -1, *self.limits.to_wire(), "-")
-        if int(reply[0]) == 1:
-            logger.info("limits declared limit=%s by=%s", self.limits.name, who())
-        self._declared = True
-
-    def send(self, verb: str, *args: str | int) -> Any:
-        """Run a script once; its text travels only when Redis does not know it."""
-        script, keys = scripts.load(verb), self.keys.all
-        self.trips += 1
-        try:
-            return self.client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
-        except redis.exceptions.NoScriptError:
-            self.trips += 1
-            return self.client.execute_command("EVAL", script.text, len(keys), *keys, *args)
 
     # --- acquiring ---
 
