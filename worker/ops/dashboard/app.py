@@ -16,7 +16,7 @@ from queue_client.wire import Serializer
 from worker.ops.address import connect
 from worker.ops.dashboard import changes, data, limits_page, pages
 from worker.ops.dashboard.access import Access, guard
-from worker.ops.dashboard.state import KEY, State, without_secrets
+from worker.ops.dashboard.state import KEY, State, state, without_secrets
 from worker.ops.limit_state import LimitReader
 from worker.pool.safety import remove_pickle
 
@@ -92,8 +92,6 @@ def _own_pages(app: Flask, url_prefix: str) -> None:
 
 def _health() -> tuple[str, int]:
     """200 while Redis answers; anything else is said by `_faults`."""
-    from worker.ops.dashboard.state import state
-
     state().connection.ping()
     return "ok\n", 200
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flask import Response, abort, jsonify, request
 
 from queue_client.protocol import valid_job_id
+from worker.ops import requeue
 from worker.ops.dashboard.state import state
 from worker.ops.rq_state import REGISTRIES
 
@@ -16,9 +15,7 @@ def requeue_job(job_id: str) -> Response:
     _only_if(state().access.requeue, "requeueing")
     if not valid_job_id(job_id):
         abort(404, "there is no such job")
-    from worker.ops.requeue import requeue
-
-    fault = requeue(state().connection, job_id)
+    fault = requeue.requeue(state().connection, job_id)
     if fault is not None:
         abort(409, fault)
     return jsonify(status="OK")
@@ -27,9 +24,7 @@ def requeue_job(job_id: str) -> Response:
 def requeue_all(queue_name: str) -> Response:
     """Put all failed jobs of one queue back on it."""
     _only_if(state().access.requeue, "requeueing")
-    from worker.ops.requeue import requeue_failed
-
-    done, left = requeue_failed(state().connection, queue_name)
+    done, left = requeue.requeue_failed(state().connection, queue_name)
     return jsonify(status="OK", count=done, left=left)
 
 
@@ -38,9 +33,7 @@ def delete_job(job_id: str) -> Response:
     _only_if(state().access.delete, "deleting")
     if not valid_job_id(job_id):
         abort(404, "there is no such job")
-    from worker.ops.requeue import delete
-
-    return jsonify(status="OK" if delete(state().connection, [job_id]) else "ERROR")
+    return jsonify(status="OK" if requeue.delete(state().connection, [job_id]) else "ERROR")
 
 
 def empty_queue(queue_name: str, registry_name: str) -> Response:
@@ -48,17 +41,13 @@ def empty_queue(queue_name: str, registry_name: str) -> Response:
     _only_if(state().access.delete, "deleting")
     if registry_name not in ("queued", *REGISTRIES):
         abort(404, "registry: there is no such one")
-    from worker.ops.requeue import empty
-
-    return jsonify(status="OK", count=empty(state().connection, queue_name, registry_name))
+    return jsonify(status="OK", count=requeue.empty(state().connection, queue_name, registry_name))
 
 
 def compact_queue(queue_name: str) -> Response:
     """Take ids off a queue whose jobs are gone."""
     _only_if(state().access.delete, "deleting")
-    from worker.ops.requeue import compact
-
-    return jsonify(status="OK", count=compact(state().connection, queue_name))
+    return jsonify(status="OK", count=requeue.compact(state().connection, queue_name))
 
 
 def _only_if(allowed: bool, what: str) -> None:
@@ -66,8 +55,3 @@ def _only_if(allowed: bool, what: str) -> None:
         abort(405, "changes are POSTs")
     if not allowed:
         abort(403, f"{what} is off on this dashboard")
-
-
-__all__: list[Any] = [
-    "compact_queue", "delete_job", "empty_queue", "requeue_all", "requeue_job",
-]  # fmt: skip
