@@ -100,3 +100,14 @@ def test_the_event_table_in_the_docs_names_every_script() -> None:
     named = set(re.findall(r"\| `(\w+)` \|", events))
     assert named == set(scripts.VERBS)
     assert text.rstrip().split("\n## ")[-1].startswith("Known sharp edges")
+
+
+def test_every_test_named_in_the_reports_exists() -> None:
+    text = (ROOT / "docs" / "limiter-reports.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    files = (ROOT / "tests").glob("*/limiter/test_*.py")
+    written = set(
+        re.findall(r"def (test_\w+)", "\n".join(path.read_text(encoding="utf-8") for path in files))
+    )
+    assert len(named) > 25
+    assert named <= written
