@@ -34,7 +34,7 @@ from worker.scoring.leases import (
     throttle_sync,
 )
 from worker.scoring.limits import CallLimits, LimitBook, Settling
-from worker.scoring.results import Verdict, verdict
+from worker.scoring.results import BadScore, Verdict, number, plain, verdict
 from worker.scoring.rows import Row
 from worker.scoring.threads import Raised, ThreadPool
 
@@ -277,4 +277,12 @@ class HelperRunner:
         if reply.get("awaitable"):
             self._awaits_on_loop = True
             return await self._on_loop.run(row, attempt)
-        return Verdict(reply["reward"], reply["extra"], reply["usage"])
+        return _checked(reply)
+
+
+def _checked(reply: dict[str, Any]) -> Verdict:
+    """A helper's reply is read as strictly as a function's: its process may not be its own."""
+    reward, extra, usage = reply.get("reward"), reply.get("extra"), reply.get("usage")
+    if not isinstance(extra, dict) or not (usage is None or isinstance(usage, int)):
+        raise BadScore("the helper process sent no verdict")
+    return Verdict(None if reward is None else number(reward, "the reward"), plain(extra), usage)

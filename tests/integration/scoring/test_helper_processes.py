@@ -299,3 +299,26 @@ async def test_a_helper_that_talks_nonsense_is_cut_off(nonsense):
         with pytest.raises(HelperCrash):
             await asyncio.wait_for(reply, 5)
     assert not helper.alive
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"reward": float("nan"), "extra": {}, "usage": None},
+        {"reward": 1.0, "extra": [1], "usage": None},
+        {"reward": "1", "extra": {}, "usage": None},
+        {"reward": 1.0, "extra": {"x": float("inf")}, "usage": None},
+        {},
+    ],
+)
+async def test_a_helper_that_was_taken_over_sends_no_reward_that_is_none(
+    make_engine, monkeypatch, reply
+):
+    engine = await make_engine(reward={"function": "misbehave"})
+
+    async def answer(*_):
+        return reply
+
+    monkeypatch.setattr("worker.scoring.helpers.pool.HelperPool.run", answer)
+
+    assert (await engine.score(request("good"))).kind is Kind.BAD_SCORE

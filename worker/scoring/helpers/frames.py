@@ -12,7 +12,8 @@ import numpy as np
 from queue_client.trajectory import Output
 
 HEADER = struct.Struct(">I")
-MAX_FRAME = 1 << 30
+#: What a helper may send at once; what runs in it may have been taken over by its input.
+MAX_REPLY = 64 << 20
 _ARRAY, _BIG_INTEGER, _OUTPUT, _TUPLE = 1, 2, 3, 4
 
 

@@ -61,7 +61,7 @@ class Helper(asyncio.Protocol):
             return None
         (size,) = frames.HEADER.unpack_from(self._buffer)
         end = frames.HEADER.size + size
-        if size > frames.MAX_FRAME:
+        if size > frames.MAX_REPLY:
             raise frames.FrameError(f"a frame of {size} bytes")
         if len(self._buffer) < end:
             return None
