@@ -56,6 +56,11 @@ check: $(VENV)/.check ## format, lint, types, import contracts, Lua, container f
 	$(BIN)/lint-imports
 	@if command -v luacheck >/dev/null; then luacheck -q lua; \
 	  else echo "luacheck is not installed: the Lua lint was skipped (Debian: lua-check)"; fi
+	$(BIN)/hadolint docker/worker.Dockerfile docker/dashboard.Dockerfile
+	REDIS_PASSWORD=x DASHBOARD_PASSWORD=x $(BIN)/docker-compose -f docker/compose.yaml config -q
+	@if command -v promtool >/dev/null; then \
+	    promtool check config docker/prometheus.yml && promtool test rules tests/unit/docker/alerts_test.yml; \
+	  else echo "promtool is not installed: the alert rules were not checked (Debian: prometheus)"; fi
 
 format: $(VENV)/.check ## format and mend what can be mended
 	$(BIN)/ruff format .
