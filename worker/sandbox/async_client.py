@@ -56,8 +56,14 @@ class AsyncSandboxFusion:
             limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=64),
         )
 
-    async def run(self, program: Program, *, limit: limits.Limit | None = None) -> RunReport:
-        """Run one program, trying again where that may help.
+    async def run(
+        self,
+        program: Program,
+        *,
+        limit: limits.Limit | None = None,
+        waiting: limits.Waiting | None = None,
+    ) -> RunReport:
+        """Run one program, trying again where that may help; `waiting` is for the local runner.
 
         Raises UnsupportedLanguage, SandboxRefused, SandboxUnavailable and the limiter's own errors.
         """

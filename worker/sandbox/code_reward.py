@@ -58,6 +58,8 @@ async def compute_score(
             backend_at(place_of(sandbox, url=url)),
             how=Grading(language, timeout, memory_limit_mb or sandbox.memory_limit_mb),
             limit=_limit(limits, limit, sandbox) if url else None,
+            # the engine's limits carry the row's clock
+            waiting=getattr(getattr(limits, "clock", None), "waiting", None),
         )
     except (BadTests, UnsupportedLanguage) as error:
         raise BadInput(str(error)) from error

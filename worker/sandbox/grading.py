@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from worker.sandbox.cases import CallCase, Case, StdinCase, TextCase
 from worker.sandbox.errors import BadTests
 from worker.sandbox.harness.bundle import CaseReport, harness_program, read_reports
-from worker.sandbox.limits import Limit
+from worker.sandbox.limits import Limit, Waiting
 from worker.sandbox.program import COMPILED, CommandResult, Program, RunReport
 from worker.sandbox.verdict import (
     COMPILE_ERROR,
@@ -38,7 +38,9 @@ _CHECKED = {
 class Backend(Protocol):
     """What runs programs: a server's client or the local runner."""
 
-    async def run(self, program: Program, *, limit: Limit | None = None) -> RunReport:
+    async def run(
+        self, program: Program, *, limit: Limit | None = None, waiting: Waiting | None = None
+    ) -> RunReport:
         """Run one program."""
 
     async def aclose(self) -> None:
@@ -93,6 +95,7 @@ async def grade(
     *,
     how: Grading | None = None,
     limit: Limit | None = None,
+    waiting: Waiting | None = None,
 ) -> list[CaseResult]:
     """Run every case; after a compile error the rest is not sent.
 
@@ -103,7 +106,7 @@ async def grade(
 
     async def run(program: Program) -> RunReport:
         async with gate:
-            return await backend.run(program, limit=limit)
+            return await backend.run(program, limit=limit, waiting=waiting)
 
     plain = [(place, case) for place, case in enumerate(cases) if isinstance(case, StdinCase)]
     checked = [(p, case) for p, case in enumerate(cases) if isinstance(case, CallCase | TextCase)]

@@ -7,11 +7,15 @@ or a cancelled call the server may still be running the program, so the lease is
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, Self
 
 from limiter.errors import LeaseLost
 from worker.sandbox.calls import Fault, Pause, Reply
+
+#: Makes a block during which a row waits for a place on this machine: not its run time.
+Waiting = Callable[[], AbstractContextManager[None]]
 
 
 class Lease(Protocol):

@@ -61,6 +61,19 @@ async def test_verls_sources_are_scored_here(
     assert (outcome.reward, outcome.extra["passed"], outcome.kind) == (1.0, 2, None)
 
 
+async def test_waiting_for_a_place_on_this_machine_is_not_run_time(
+    engine: Engines, runner: LocalRunner
+) -> None:
+    made = await engine()
+    code = "import time; time.sleep(0.5); print(4)"
+    tests = {"inputs": [""], "outputs": ["4"]}
+    rows = [row(code, tests) for _ in range(4 * (os.cpu_count() or 1))]
+    outcomes = await asyncio.gather(*(scored(made, each) for each in rows))
+    assert [outcome.reward for outcome in outcomes] == [1.0] * len(rows)
+    last = max(outcomes, key=lambda outcome: outcome.wait_s)
+    assert last.wait_s > 1.2  # three rounds of half a second went before
+
+
 async def test_the_settings_name_the_server_and_its_limit(
     engine: Engines, stub: SandboxServer
 ) -> None:

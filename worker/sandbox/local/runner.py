@@ -12,11 +12,11 @@ import time
 import weakref
 from asyncio.subprocess import PIPE
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from pathlib import Path, PurePosixPath
 
 from worker.sandbox.errors import BadTests
-from worker.sandbox.limits import Limit
+from worker.sandbox.limits import Limit, Waiting
 from worker.sandbox.local.bounds import MIB, Bounds
 from worker.sandbox.local.command import Command
 from worker.sandbox.local.recipes import Recipe, recipe
@@ -58,13 +58,18 @@ class LocalRunner:
         """Run one program from a thread without an event loop."""
         return asyncio.run(self.run(program))
 
-    async def run(self, program: Program, *, limit: Limit | None = None) -> RunReport:
+    async def run(
+        self, program: Program, *, limit: Limit | None = None, waiting: Waiting | None = None
+    ) -> RunReport:
         """Run one program; `limit` is for the server's sake and is not taken here.
 
+        `waiting` makes a block for the time until one of the places here is free.
         Raises UnsupportedLanguage, BadTests for a file outside the program's folder.
         """
         found = recipe(program.language, python=self.wall.python)
-        async with self._gate():
+        async with AsyncExitStack() as place:
+            with (waiting or nullcontext)():
+                await place.enter_async_context(self._gate())
             folder = Path(tempfile.mkdtemp(prefix=_BOX))
             try:
                 return await self._run_in(folder, program, found)
