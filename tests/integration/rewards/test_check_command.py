@@ -210,3 +210,23 @@ def test_our_own_functions_are_ready(name: str) -> None:
 
     assert "failed" not in statuses(result).values(), result.output
     assert statuses(result)["full"] == "passed"
+
+
+def test_limits_of_the_settings_are_taken_without_any_redis_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first try on a laptop: the settings name a limit, and nothing listens at the default."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("REWARDPOOL_CONFIG", str(tmp_path / "rewardpool.toml"))
+    (tmp_path / "rewardpool.toml").write_text("[limits.judge]\nmax_concurrent = 2\n")
+    (tmp_path / "limited.py").write_text(
+        "async def compute_score(solution_str, ground_truth, *, limits, **rest):\n"
+        '    async with limits["judge"].lease():\n'
+        "        return float(solution_str.split()[-1:] == [ground_truth])\n"
+    )
+
+    result = CliRunner().invoke(command, ["limited.py"])
+
+    assert result.exit_code == 0, result.output
+    assert "a right response earns 1.0" in result.stdout

@@ -6,17 +6,27 @@ import asyncio
 import itertools
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO
 
 import click
 
 from queue_client import Trajectory
 from queue_client.rollouts import read_rollouts
-from worker.ops.options import config_option, json_option
+from worker.ops.embedded import EmbeddedServer, NoServer
+from worker.ops.options import config_option, json_option, redis_option
 from worker.ops.reward_check import Check, Examples, check_function
 from worker.rewards.errors import BadInput
 from worker.rewards.registry import PREFIX, builtin
-from worker.settings import RewardFields, Settings, SettingsError, load_settings, settings_from
+from worker.settings import (
+    RedisSettings,
+    RewardFields,
+    Settings,
+    SettingsError,
+    load_settings,
+    settings_from,
+)
 
 DEFAULT_NAME = "compute_score"
 NO_RETRIES = {"upstream_error": 0, "upstream_rate_limited": 0, "sandbox_error": 0}
@@ -33,6 +43,7 @@ NO_RETRIES = {"upstream_error": 0, "upstream_rate_limited": 0, "sandbox_error": 
 @click.option("--max-rows", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--kwargs", metavar="JSON", help="Keyword arguments for the function.")
 @click.option("--timeout-s", type=float, default=5.0, show_default=True, help="For each row.")
+@redis_option
 @config_option
 @json_option
 def command(
@@ -46,6 +57,7 @@ def command(
     max_rows: int,
     kwargs: str | None,
     timeout_s: float,
+    redis_url: str | None,
     config: str | None,
     as_json: bool,
 ) -> None:
@@ -53,6 +65,7 @@ def command(
 
     Checks that it rewards a right response above a wrong one, survives malformed ones, gives the
     same twice, returns what the pool can use, and is quick. Exit code 1 if a check failed.
+    Limits are taken in the Redis that is named here or in the settings, else in an embedded one.
     """
     examples = Examples(
         ground_truth=ground_truth,
@@ -72,9 +85,12 @@ def command(
             timeout_s=timeout_s,
             data_source=data_source,
         )
-        checks = asyncio.run(check_function(settings, examples))
+        with _limits_somewhere(settings, redis_url) as settings:
+            checks = asyncio.run(check_function(settings, examples))
     except (SettingsError, BadInput) as error:
         raise click.UsageError(str(error)) from None
+    except NoServer as error:
+        raise click.ClickException(str(error)) from None
     show(spec, checks, as_json=as_json)
     sys.exit(1 if any(each.status == "failed" for each in checks) else 0)
 
@@ -112,6 +128,17 @@ def settings_for(
         "retries": NO_RETRIES,
     }
     return settings_from(tree, where="check")
+
+
+@contextmanager
+def _limits_somewhere(settings: Settings, redis_url: str | None) -> Iterator[Settings]:
+    """Settings with a Redis that can be reached; a function without limits needs none."""
+    if redis_url is None and (not settings.limits or "url" in settings.redis.model_fields_set):
+        yield settings
+        return
+    with ExitStack() as stack:
+        url = redis_url or stack.enter_context(EmbeddedServer()).url
+        yield settings.model_copy(update={"redis": RedisSettings(url=url)})
 
 
 def _use_of(settings: Settings, spec: str, data_source: str | None) -> RewardFields | None:
