@@ -20,7 +20,7 @@ from worker.scoring.runners import (
     Attempt,
 )
 from worker.scoring.workshop import Workshop
-from worker.settings import RewardFields, Settings
+from worker.settings import RewardFields, Settings, SettingsError
 
 DEFAULT_TIMEOUT_S = 300.0
 #: Further tries where the settings say nothing: what a moment may mend.
@@ -54,6 +54,7 @@ class Route:
 
     def __init__(self, manager: Manager, rules: Rules, decoder: Decoder) -> None:
         self.rules = rules
+        self.uses_limit = manager.uses_limit
         self._manager, self._decoder = manager, decoder
 
     async def score(self, row: Row, attempt: Attempt) -> Verdict:
@@ -77,10 +78,27 @@ class Router:
 
     async def start(self) -> None:
         """Build what the settings name, so that a wrong name ends the start and not a row."""
-        for source in self._reward.sources:
-            self._built[source] = self._build(merged(self._reward, self._reward.sources[source]))
+        for source, fields in self._reward.sources.items():
+            self._built[source] = self._build(with_function(source, merged(self._reward, fields)))
         if names_scorer(self._reward):
             self._default = self._build(self._reward)
+        self._check_limits_are_used()
+
+    def _check_limits_are_used(self) -> None:
+        """Numbers that nobody heeds would be rows without a limit. Raises SettingsError."""
+        routes = [*self._built.values(), *([self._default] if self._default else [])]
+        if self._reward.manager == "rate_limited" or any(route.uses_limit for route in routes):
+            return
+        sections = {"reward": self._reward} | {
+            f'reward.sources."{name}"': fields for name, fields in self._reward.sources.items()
+        }
+        for where, section in sections.items():
+            for name in ("limit", "max_concurrent", "rpm", "tpm"):
+                if getattr(section, name) is not None:
+                    raise SettingsError(
+                        f"{where}.{name}: nothing uses it; the manager is "
+                        f"{section.manager or 'naive'!r}, did you mean 'rate_limited'?"
+                    )
 
     def route(self, data_source: str | None) -> Route:
         """Return the route. Raises BadInput for a source that nothing serves."""
@@ -153,6 +171,17 @@ def names_scorer(fields: RewardFields) -> bool:
     """Whether these settings say by themselves what scores a row."""
     manager = fields.manager or ""
     return bool(fields.function or fields.functions or manager == "reward_model" or ":" in manager)
+
+
+def with_function(source: str, fields: RewardFields) -> RewardFields:
+    """A source that names no function keeps the built-in one of its name. Raises SettingsError."""
+    if names_scorer(fields):
+        return fields
+    try:
+        chosen = builtins.route(source)
+    except BadInput as error:
+        raise SettingsError(f'reward.sources."{source}".function: none is set; {error}') from None
+    return fields.model_copy(update={"function": builtins.PREFIX + chosen.name})
 
 
 def merged(reward: RewardFields, source: RewardFields) -> RewardFields:

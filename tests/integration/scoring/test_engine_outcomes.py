@@ -114,6 +114,14 @@ async def test_rows_are_routed_by_source_and_an_unknown_one_fails_alone(make_eng
     assert "my/*" in unknown.message
 
 
+async def test_a_source_that_sets_only_rules_keeps_its_built_in_function(make_engine):
+    engine = await make_engine(reward={"sources": {"openai/gsm8k": {"timeout_s": 5}}})
+
+    outcome = await engine.score(request("#### 42", data_source="openai/gsm8k", ground_truth="42"))
+
+    assert outcome.reward == 1.0
+
+
 async def test_a_trajectory_with_several_outputs_is_scored_by_its_last(make_engine):
     engine = await make_engine(reward={"function": "misbehave_async"})
     outcome = await engine.score(request(outputs=[Output(text="nan"), Output(text="exactly")]))
@@ -269,6 +277,10 @@ async def test_what_crosses_to_another_process_arrives_as_it_was(make_engine):
             "keep one",
         ),
         ({"tokenizer": "/nowhere/at/all"}, "tokenizer"),
+        ({"function": "builtin:gsm8k", "max_rpm": 60}, "reward.rpm: nothing uses it"),
+        ({"max_tpm": 60}, "reward.tpm: nothing uses it"),
+        ({"function": "builtin:gsm8k", "limit": "judge"}, "did you mean 'rate_limited'"),
+        ({"sources": {"nobody/knows": {"timeout_s": 5}}}, "nobody/knows"),
     ],
 )
 async def test_wrong_settings_end_the_start_with_the_name(reward, names):

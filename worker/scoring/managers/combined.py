@@ -22,6 +22,7 @@ class Scorer(Protocol):
     """One function, or several that act as one."""
 
     takes_outputs: bool
+    uses_limit: bool
 
     async def score(self, row: Row, attempt: Attempt) -> Verdict:
         """Return the row's reward. Raises RewardFailure."""
@@ -50,11 +51,17 @@ def scorer_of(
     return Single(workshop.runner(fields.function, chosen, kwargs, limit=fields.limit))
 
 
+def uses_limit(runner: Runner) -> bool:
+    """Whether a function takes leases by itself."""
+    return runner.plan.takes_limits or "limit" in runner.plan.constants
+
+
 class Single:
     """One function."""
 
     def __init__(self, runner: Runner) -> None:
         self.takes_outputs = runner.plan.takes_outputs
+        self.uses_limit = uses_limit(runner)
         self._runner = runner
 
     async def score(self, row: Row, attempt: Attempt) -> Verdict:
@@ -76,6 +83,7 @@ class Combination:
 
     def __init__(self, parts: list[Part]) -> None:
         self.takes_outputs = any(part.runner.plan.takes_outputs for part in parts)
+        self.uses_limit = any(uses_limit(part.runner) for part in parts)
         self._parts = parts
 
     async def score(self, row: Row, attempt: Attempt) -> Verdict:

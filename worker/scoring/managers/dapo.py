@@ -65,7 +65,7 @@ class DapoManager:
 
     def __init__(self, scorer: Scorer, overlong: Overlong | None, decoder: Decoder) -> None:
         self._scorer, self._overlong, self._decoder = scorer, overlong, decoder
-        self.takes_outputs = scorer.takes_outputs
+        self.takes_outputs, self.uses_limit = scorer.takes_outputs, scorer.uses_limit
 
     @classmethod
     def build(cls, fields: RewardFields, workshop: Workshop) -> Self:

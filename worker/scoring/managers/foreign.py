@@ -30,6 +30,7 @@ class ForeignManager:
     """One instance of somebody's class, asked row by row."""
 
     takes_outputs = True
+    uses_limit = True  # its config has the numbers
 
     def __init__(self, manager: Any, threads: ThreadPool, encode: Any) -> None:
         self._manager, self._threads, self._encode = manager, threads, encode

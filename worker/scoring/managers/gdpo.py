@@ -22,7 +22,7 @@ class GdpoManager:
 
     def __init__(self, scorer: Scorer, keys: list[str], experiment_name: str | None) -> None:
         self._scorer, self._keys, self._experiment_name = scorer, keys, experiment_name
-        self.takes_outputs = scorer.takes_outputs
+        self.takes_outputs, self.uses_limit = scorer.takes_outputs, scorer.uses_limit
 
     @classmethod
     def build(cls, fields: RewardFields, workshop: Workshop) -> Self:

@@ -19,7 +19,7 @@ class NaiveManager:
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
-        self.takes_outputs = scorer.takes_outputs
+        self.takes_outputs, self.uses_limit = scorer.takes_outputs, scorer.uses_limit
 
     @classmethod
     def build(cls, fields: RewardFields, workshop: Workshop) -> Self:

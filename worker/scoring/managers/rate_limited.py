@@ -34,7 +34,7 @@ class RateLimitedManager:
 
     def __init__(self, scorer: Scorer, limit: str, cost: Cost) -> None:
         self._scorer, self._limit, self._cost = scorer, limit, cost
-        self.takes_outputs = scorer.takes_outputs
+        self.takes_outputs, self.uses_limit = scorer.takes_outputs, True
 
     @classmethod
     def build(cls, fields: RewardFields, workshop: Workshop) -> Self:

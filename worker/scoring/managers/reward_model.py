@@ -35,6 +35,7 @@ class RewardModelManager:
     """Templates each row and lets the model judge it."""
 
     takes_outputs = False
+    uses_limit = False
 
     def __init__(self, model: Model, templater: Templater) -> None:
         self._model, self._templater = model, templater
@@ -47,7 +48,7 @@ class RewardModelManager:
         if workshop.reward_model is None:  # one for all sources
             workshop.reward_model = _built(workshop)
         manager = cls(*workshop.reward_model)
-        if fields.limit is None:
+        if fields.limit is None and (fields.max_concurrent, fields.rpm, fields.tpm) == (None,) * 3:
             return manager
         return RateLimitedManager.around(manager, fields, workshop)
 
