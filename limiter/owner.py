@@ -1,14 +1,12 @@
 """One owner: what one event loop of one process holds and waits for under one limit.
 
-Grants reach a waiter in the reply to any of our calls, in our mailbox, or, should both be lost, in
-the answer to the next beat.
+How it comes to hold leases and gives them back; `pulse.py` keeps them alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import Any
 
 from limiter import replies
@@ -18,39 +16,25 @@ from limiter.errors import (
     LeaseLost,
     LimiterClosed,
     LimiterError,
-    LimiterUnavailable,
 )
 from limiter.lease import Lease
 from limiter.limits import Limits
-from limiter.mailbox import Mailbox
-from limiter.replies import Answer, Grant, Letter, Rides
+from limiter.pulse import Pulse
+from limiter.replies import Answer
 from limiter.ticket import Ticket
-from limiter.transport import Transport, logger, new_id
+from limiter.transport import logger, new_id
 
-BEAT_S = 3.0
 HOLD_MS = 12_000  # a handed-over lease lasts so long until a beat confirms it
-HELD_A_BEAT, WAITING_A_BEAT = 200, 500
 RELEASE_PATIENCE_S = 1.0
 UNDO_PATIENCE_S = 30.0
 CLOSE_PATIENCE_S = 2.0
 
 
-class Owner:
+class Owner(Pulse):
     """Acquires, keeps alive and gives back; made at first use on a loop."""
 
     def __init__(self, url: str, limits: Limits) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.pid = os.getpid()
-        self.id = new_id()
-        self.limits = limits
-        self.transport = Transport(url, limits, self.loop)
-        self.mailbox = Mailbox(url, self.transport.keys.mail(self.id))
-        self.tickets: dict[str, Ticket] = {}
-        self.leases: dict[str, Lease] = {}
-        self._nudge = asyncio.Event()
-        self._beat_at = 0.0
-        self._keeper: asyncio.Task[None] | None = None
-        self._reader: asyncio.Task[None] | None = None
+        super().__init__(url, limits)
         self._janitor = self.loop.create_task(self._close_with_loop())
 
     # --- acquiring ---
@@ -83,8 +67,8 @@ class Owner:
             self.tickets.pop(ticket.id, None)
         lease = Lease(self, ticket.id, fence, tokens, lease_ms, renew=renew)
         self.leases[lease.id] = lease
-        self._keep()
-        self._beat_in(self.pace_s())
+        self.keep()
+        self.beat_in(self.pace_s())
         return lease
 
     async def _ask(
@@ -118,13 +102,13 @@ class Owner:
         else:
             ticket.layers = answer.layers
             if answer.wait_ms >= 0:
-                self._beat_in(answer.wait_ms / 1000)
+                self.beat_in(answer.wait_ms / 1000)
         self.take(answer.rides)
 
     async def _granted(self, ticket: Ticket) -> int:
         if not ticket.future.done():
-            self._keep()
-            self._read()
+            self.keep()
+            self.read()
             await asyncio.wait({ticket.future}, timeout=ticket.left_s())
         if not ticket.future.done():
             raise self._timeout(ticket, None)
@@ -142,9 +126,9 @@ class Owner:
         logger.warning("place in line lost limit=%s waiter=%s", self.limits.name, ticket.id)
         ticket.id = new_id()
         self.tickets[ticket.id] = ticket
-        self._ask_soon(ticket)
+        self.ask_soon(ticket)
 
-    def _ask_soon(self, ticket: Ticket) -> None:
+    def ask_soon(self, ticket: Ticket) -> None:
         async def ask() -> None:
             try:
                 await self._ask(ticket)
@@ -209,7 +193,7 @@ class Owner:
         lease.lost = lease.lost or (code < 0 and not lease.released)
         self.take(rides)
 
-    # --- what we are told ---
+    # --- telling ---
 
     async def simple(self, verb: str, *args: str | int, timeout_s: float) -> int:
         """Run throttle or resume; returns its number."""
@@ -218,110 +202,6 @@ class Owner:
         code, rides = replies.read_code(reply)
         self.take(rides)
         return code
-
-    def take(self, rides: Rides) -> None:
-        """Hand on what rode in a reply."""
-        for grant in rides.grants:
-            self._give(grant)
-        if rides.head in self.tickets and rides.head_wait_ms >= 0:
-            self._beat_in(rides.head_wait_ms / 1000)
-
-    def _give(self, grant: Grant) -> None:
-        ticket = self.tickets.get(grant.id)
-        if ticket is not None:
-            ticket.grant(grant.fence)
-
-    def _open(self, letter: Letter) -> None:
-        ticket = self.tickets.get(letter.id)
-        if ticket is None:
-            return
-        if letter.kind == "g":
-            ticket.grant(letter.value)
-        elif letter.kind == "x":
-            ticket.asked = False
-            ticket.fail(CostExceedsCapacity(self.limits.name, ticket.tokens, letter.value))
-        elif letter.value >= 0:
-            self._beat_in(letter.value / 1000)
-
-    # --- beats and mail ---
-
-    def _beat_in(self, seconds: float) -> None:
-        at = self.loop.time() + seconds
-        if at < self._beat_at:
-            self._beat_at = at
-            self._nudge.set()
-
-    def pace_s(self) -> float:
-        """Seconds between beats: three of them in the shortest lease that is to be renewed."""
-        renewed = (lease.lease_ms / 3000 for lease in self.leases.values() if lease.renew)
-        return min(BEAT_S, *renewed, BEAT_S)
-
-    def _keep(self) -> None:
-        if self._keeper is None or self._keeper.done():
-            self._beat_at = min(self._beat_at, self.loop.time() + BEAT_S)
-            if self._beat_at < self.loop.time():
-                self._beat_at = self.loop.time() + BEAT_S
-            self._keeper = self.loop.create_task(self._keep_alive())
-
-    async def _keep_alive(self) -> None:
-        while self.tickets or self.leases:
-            self._nudge.clear()
-            left_s = self._beat_at - self.loop.time()
-            if left_s > 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._nudge.wait(), left_s)
-                continue
-            self._beat_at = self.loop.time() + self.pace_s()
-            try:
-                await self._beat()
-            except LimiterUnavailable as error:
-                logger.warning("beat failed limit=%s reason=%s", self.limits.name, error.reason)
-                self._beat_in(1.0)
-
-    async def _beat(self) -> None:
-        held, waiting = list(self.leases.values()), list(self.tickets)
-        while True:
-            some, held = held[:HELD_A_BEAT], held[HELD_A_BEAT:]
-            ids, waiting = waiting[:WAITING_A_BEAT], waiting[WAITING_A_BEAT:]
-            await self._beat_some(some, ids)
-            if not held and not waiting:
-                return
-
-    async def _beat_some(self, held: list[Lease], waiting: list[str]) -> None:
-        args: list[str | int] = [self.id, len(held)]
-        for lease in held:
-            args += [lease.id, lease.fence, lease.tokens, lease.left_ms()]
-        deadline = self.loop.time() + BEAT_S
-        reply = await self.transport.call("beat", *args, *waiting, deadline=deadline)
-        beat = replies.read_beat(reply)
-        self.take(beat.rides)
-        for grant in beat.granted:
-            self._give(grant)
-        for lease_id in beat.lost:
-            self._lose(lease_id)
-        for call_id in beat.unknown:
-            ticket = self.tickets.get(call_id)
-            if ticket is not None and not ticket.future.done() and call_id in waiting:
-                self._ask_soon(ticket)
-        if beat.next_ms >= 0 and self.tickets:
-            self._beat_in(beat.next_ms / 1000)
-
-    def _lose(self, lease_id: str) -> None:
-        lease = self.leases.pop(lease_id, None)
-        if lease is not None:
-            lease.lost = True
-            logger.warning("lease lost limit=%s lease=%s", self.limits.name, lease_id)
-
-    def _read(self) -> None:
-        if self._reader is None or self._reader.done():
-            self._reader = self.loop.create_task(self._read_mail())
-
-    async def _read_mail(self) -> None:
-        while self.tickets:
-            for letter in await self.mailbox.read():
-                self._open(letter)
-            if self.mailbox.broken:
-                self._beat_in(0.1)  # what was on its way may be lost: ask
 
     # --- the end ---
 
