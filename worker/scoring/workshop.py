@@ -57,6 +57,8 @@ class Workshop:
         function = load(spec)
         given = self._arguments(function, spec, kwargs, limit)
         plan = calls.plan(function, given, spec=spec)
+        if spec.startswith(builtins.PREFIX):
+            _check_arguments(spec, given)
         chosen = chosen_executor(spec, executor, plan)
         if chosen == "inline":
             return InlineRunner(function, plan, self.threads)
@@ -72,13 +74,10 @@ class Workshop:
         self, function: Any, spec: str, kwargs: Mapping[str, Any], limit: str | None
     ) -> Mapping[str, Any]:
         """The configured keywords, and those that settings elsewhere give."""
-        is_builtin = spec.startswith(builtins.PREFIX)
-        if is_builtin and _takes(function, "sandbox"):
+        if spec.startswith(builtins.PREFIX) and _takes(function, "sandbox"):
             kwargs = {"sandbox": self.settings.sandbox, **kwargs}
         if limit is not None and "limit" not in kwargs and _takes(function, "limit"):
             kwargs = {**kwargs, "limit": limit}
-        if is_builtin:
-            _check_arguments(spec, kwargs)
         return kwargs
 
     def _target(
