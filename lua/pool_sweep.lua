@@ -7,16 +7,18 @@
 -- KEYS[6]  canceled      ZSET  RQ's registry of canceled jobs
 -- KEYS[7]  listeners     SET   RQ's index of the queue's workers
 -- KEYS[8]  workers       SET   RQ's index of all workers
--- KEYS[9]  swept         STRING  when the queue was last swept, ms
+-- KEYS[9]  due           STRING  when the queue may be swept next, ms
 -- ARGV[1]  prefix        text  of RQ's keys
 -- ARGV[2]  sweep_ms      between two sweeps
 -- ARGV[3]  parked_s      seconds an id may stay in the intermediate list
 -- ARGV[4]  most          executions at most
+-- ARGV[5]  grace_ms      given to the living to say so, when nobody has swept for long
 -- Returns {"NOT_YET"}, {"WAIT"} when nobody swept for long, so that those who live say so first,
 -- or {"SWEPT", put back, dropped, then the ids put back}.
 local wip, queue, intermediate, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local failed, canceled, listeners, workers, swept = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local prefix, sweep_ms, parked_s, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local failed, canceled, listeners, workers, due = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local prefix, sweep_ms, parked_s = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local most, grace_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local time = redis.call('TIME')
 local now_s = tonumber(time[1])
@@ -30,15 +32,19 @@ local function list(key, wanted, ...)
   return redis.call(...)
 end
 
-local last = tonumber(list(swept, 'string', 'GET', swept) or '') or 0
-if now_ms - last < sweep_ms * 0.8 and last <= now_ms then
+local stored = tonumber(list(due, 'string', 'GET', due) or '') or 0
+local longest = math.max(sweep_ms, grace_ms)
+if now_ms < stored and stored - now_ms <= longest then
   return { 'NOT_YET' }
 end
-redis.call('SET', swept, string.format('%.0f', now_ms), 'PX', sweep_ms * 20)
-if now_ms - last > sweep_ms * 2.5 then
-  redis.call('SET', swept, string.format('%.0f', now_ms - sweep_ms), 'PX', sweep_ms * 20)
+local function set_due(pause_ms)
+  redis.call('SET', due, string.format('%.0f', now_ms + pause_ms), 'PX', longest * 20)
+end
+if now_ms - stored > math.max(sweep_ms * 0.6, 1000) then
+  set_due(grace_ms)
   return { 'WAIT' }
 end
+set_due(math.floor(sweep_ms * 0.8))
 
 local back, dropped = {}, 0
 local function put_back(id, from)

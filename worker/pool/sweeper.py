@@ -33,7 +33,7 @@ class Sweeper(threading.Thread):
     ) -> None:
         super().__init__(name="sweep", daemon=True)
         self._connection, self._queues = connection, queues
-        self._sweep_s, self._beat_s = sweep_s, beat_s
+        self._sweep_s, self._grace_s = sweep_s, 2 * beat_s + 1
         self._stopping = threading.Event()
         self.put_back = 0
 
@@ -53,7 +53,7 @@ class Sweeper(threading.Thread):
         for queue in self._queues:
             try:
                 if self.sweep(queue) == "WAIT":
-                    pause_s = min(pause_s, self._beat_s + 1)
+                    pause_s = self._grace_s + 0.1
             except (RedisError, OSError) as error:
                 logger.warning("sweep failed queue=%s error=%s", queue, error)
                 pause_s = min(pause_s, RETRY_S)
@@ -76,6 +76,7 @@ class Sweeper(threading.Thread):
         ]
         parked_s = max(2, int(self._sweep_s))
         args: list[Argument] = [names.RQ_KEY_PREFIX, int(self._sweep_s * 1000), parked_s, MOST]
+        args.append(int(self._grace_s * 1000))
         answer = _SWEEP(self._connection, keys, args)
         word = answer[0].decode()
         if word == "SWEPT" and (answer[1] or answer[2]):

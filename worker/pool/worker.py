@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import redis
@@ -148,13 +148,17 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
         return settings.redis if url is None else RedisSettings(url=url)
 
     async def _work(self, settings: Settings, options: RunOptions, logs: tuple[Any, ...]) -> bool:
+        asked_to_stop = asyncio.Event()
+        self._handle_signals(asked_to_stop)
         engine = self.make_engine(settings)
-        await engine.start()
         try:
+            if not await _unless(asked_to_stop, engine.start()):
+                return False
             self._take_over_name()
             self.bootstrap(*logs)
             run = self._run = PoolRun(self, engine, settings, options)
-            self._handle_signals()
+            if asked_to_stop.is_set():
+                run.stop_warm()
             try:
                 return await run.until_stopped()
             finally:
@@ -162,20 +166,21 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
         finally:
             await engine.close()
 
-    def _handle_signals(self) -> None:
+    def _handle_signals(self, asked_to_stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_signal, asked_to_stop)
 
-    def _on_signal(self) -> None:
-        assert self._run is not None
+    def _on_signal(self, asked_to_stop: asyncio.Event) -> None:
         if self._stop_asked_at is None:
             self._stop_asked_at = time.monotonic()
             self._shutdown_requested_date = now()
             logger.info("stop requested worker=%s", self.name)
-            self._run.stop_warm()
+            asked_to_stop.set()
+            if self._run is not None:
+                self._run.stop_warm()
             return
-        if time.monotonic() - self._stop_asked_at >= DUPLICATE_SIGNAL_S:
+        if self._run is not None and time.monotonic() - self._stop_asked_at >= DUPLICATE_SIGNAL_S:
             logger.info("cold stop requested worker=%s", self.name)
             self._run.stop_cold()
 
@@ -245,6 +250,19 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
     def execute_job(self, job: Any, queue: Any) -> None:
         """Not how this worker works: jobs are taken in batches."""
         raise NotImplementedError("PoolWorker takes jobs in batches; see worker.pool.run")
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do the work unless told to stop meanwhile. Returns whether it was done."""
+    doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if doing.done():
+        doing.result()
+        return True
+    doing.cancel()
+    await asyncio.gather(doing, return_exceptions=True)
+    return False
 
 
 def _is_running(pid: int) -> bool:

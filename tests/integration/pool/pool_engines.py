@@ -27,6 +27,9 @@ class SteeredEngine:
 
     async def start(self) -> None:
         runs = os.environ.get("POOL_RUNS")
+        if runs and os.environ.get("POOL_PAUSE") == "start":
+            os.close(os.open(runs + ".paused", os.O_CREAT))
+            await asyncio.sleep(300)
         self.log = os.open(runs, os.O_APPEND | os.O_CREAT | os.O_WRONLY) if runs else None
 
     async def score(self, request: ScoreRequest) -> Outcome:
@@ -51,7 +54,7 @@ class SteeredEngine:
             return sum(line.split()[0] == uid for line in runs)
 
     async def close(self) -> None:
-        if self.log is not None:
+        if getattr(self, "log", None) is not None:
             os.close(self.log)
 
     async def _score(self, info: dict) -> None:

@@ -104,6 +104,20 @@ def test_sigterm_finishes_what_is_in_flight(workers: Workers, producer: Producer
     assert producer.connection.smembers("rq:workers") == set()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_is_a_requested_stop(
+    workers: Workers, producer: Producer, number: int
+) -> None:
+    job = producer.send([{}])
+    loading = workers.start(wait=False, pause="start")
+    await_true((workers.folder / "runs.txt.paused").exists)
+    loading.send_signal(number)
+
+    assert loading.wait(30) == 0
+
+    assert producer.status(job) == "queued"
+
+
 def test_a_second_sigterm_puts_everything_back_unspent(
     workers: Workers, producer: Producer
 ) -> None:
