@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import getpass
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -170,5 +171,8 @@ def _known(name: str, usage: Usage | None) -> Usage:
 
 def operator() -> str:
     """Return who changes settings from a command line: user and host."""
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown"
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        user = f"uid{os.getuid()}"
     return f"{user}@{os.uname().nodename}"

@@ -11,9 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from limiter import (
     BadLimits,
@@ -216,41 +218,55 @@ def _as_data(usages: Sequence[Usage]) -> list[dict[str, Any]]:
 
 
 def _table(usages: Sequence[Usage]) -> Table:
-    table = Table("limit", "in flight", "waiting", "requests left", "tokens left", title=None)
-    for column in ("pause", "grants", "refused", "reclaimed", "mean wait", "set by"):
-        table.add_column(column)
+    """Narrow enough for 80 columns: rates on a line of their own, who set what below the table."""
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False, caption_justify="left")
+    table.add_column("limit", overflow="fold")
+    for column in ("in flight", "waiting", "requests", "tokens", "pause", "granted", "refused"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("reclaimed", "wait"):
+        table.add_column(column, justify="right", no_wrap=True)
     for usage in usages:
-        table.add_row(*_cells(usage))
+        table.add_row(Text(usage.name), *_cells(usage))
+    table.caption = Text("\n".join(f"{usage.name}: {_changed(usage)}" for usage in usages))
     return table
 
 
 def _cells(usage: Usage) -> list[str]:
     limits = usage.limits
-    most = "∞" if limits.max_concurrent is None else f"{limits.max_concurrent:,}"
+    most = "∞" if limits.max_concurrent is None else _short(limits.max_concurrent)
     waiting = f"{usage.waiting:,}"
     if usage.waiting:
-        waiting += f" ({usage.oldest_wait_s:.1f} s)"
+        waiting += f"\n{usage.oldest_wait_s:.1f} s"
     return [
-        usage.name,
-        f"{usage.in_flight:,} / {most}",
+        f"{_short(usage.in_flight)}/{most}",
         waiting,
         _bucket(usage.rpm_level, usage.rpm_capacity, limits.rpm),
         _bucket(usage.tpm_level, usage.tpm_capacity, limits.tpm),
         f"{usage.pause_s:.1f} s" if usage.pause_s else "-",
-        f"{usage.grants:,}",
-        f"{usage.refusals:,}",
-        f"{usage.reclaimed:,}",
+        _short(usage.grants),
+        _short(usage.refusals),
+        _short(usage.reclaimed),
         f"{usage.mean_wait_s:.2f} s" if usage.waits else "-",
-        _changed(usage),
     ]
 
 
 def _bucket(level: float | None, capacity: int | None, limit: int | None) -> str:
-    if level is None or capacity is None:
+    if level is None or capacity is None or limit is None:
         return "∞"
-    return f"{level:,.0f} / {capacity:,} at {limit:,} a min"
+    return f"{_short(int(level))}/{_short(capacity)}\n{_short(limit)}/min"
+
+
+def _short(number: int) -> str:
+    """A count in at most six characters; negative levels are debts."""
+    if abs(number) < 10_000:
+        return str(number)
+    for unit, size in (("k", 10**3), ("M", 10**6), ("G", 10**9)):
+        if abs(number) < 1000 * size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.1e}"
 
 
 def _changed(usage: Usage) -> str:
-    at = datetime.fromtimestamp(usage.changed_ms / 1000, UTC).strftime("%H:%M:%S UTC")
-    return f"{usage.source} {usage.changed_by} {at}"
+    at = datetime.fromtimestamp(usage.changed_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    how = "set by" if usage.source == "operator" else "declared by"
+    return f"{how} {usage.changed_by} at {at}"
