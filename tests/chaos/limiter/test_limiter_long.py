@@ -40,11 +40,11 @@ def start(spec: dict[str, Any]) -> subprocess.Popen[bytes]:
 async def test_processes_killed_at_random_points_leave_nothing_for_long(
     redis_url: str, tmp_path: Path
 ) -> None:
-    """Fifty processes, each killed while it holds, waits, asks or releases."""
+    """Twenty processes, each killed while it holds, waits, asks or releases."""
     draw = random.Random(3)
     limits = {"name": "matrix", "max_concurrent": 4, "rpm": 60_000}
     limiter = Limiter(redis_url, Limits(**limits))
-    for number in range(50):
+    for number in range(20):
         spec = {"url": redis_url, "limits": limits, "file": str(tmp_path / str(number))}
         spec |= {"tasks": 12, "call_s": draw.choice((0.0, 0.01, 0.2)), "seconds": 60, "lease_s": 2}
         process = start(spec)
