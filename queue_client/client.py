@@ -130,7 +130,7 @@ class RewardClient:
         futures = self._futures(rows_of(trajectories), timeout_s)
         bar = Progress(len(futures)) if progress else None
         try:
-            async with aclosing(self._handover(futures, queue).stream(self._tie.get)) as done:
+            async with aclosing(self._handover(futures, queue).stream(self._tie)) as done:
                 async for future in done:
                     outcome = future.result()
                     if bar is not None:
@@ -152,7 +152,7 @@ class RewardClient:
         To know the place of each, use `concurrent.futures.as_completed(client.submit(...))`.
         """
         futures = self._futures(rows_of(trajectories), timeout_s)
-        async with aclosing(self._handover(futures, queue).stream(self._tie.get)) as done:
+        async with aclosing(self._handover(futures, queue).stream(self._tie)) as done:
             async for future in done:
                 yield future.result()
 

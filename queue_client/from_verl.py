@@ -42,6 +42,20 @@ class Read:
     given: dict[str, NDArray[Any]]
 
 
+def trajectories_of(
+    data: Any, *, rows: Grouping = "auto", images: Images = "refuse"
+) -> list[Trajectory]:
+    """Return the trajectories alone, for scoring: neither padding nor positions are read.
+
+    Raises as `read_verl` does.
+    """
+    arrays = _tensors(data, without=("position_ids",))
+    fields = _fields(data, len(arrays["responses"]))
+    outputs = _outputs(arrays, place(arrays, fields))
+    groups = _groups(fields, len(outputs), rows)
+    return [_trajectory(outputs, group, fields, images) for group in groups]
+
+
 def read_verl(
     data: Any, *, rows: Grouping = "auto", images: Images = "refuse", tensors: Sequence[str] = ()
 ) -> Read:
@@ -60,11 +74,11 @@ def read_verl(
     return Read(trajectories, padding, given)
 
 
-def _tensors(data: Any) -> dict[str, NDArray[Any]]:
+def _tensors(data: Any, *, without: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
     batch = getattr(data, "batch", None)
     if batch is None:
         raise BadTrajectory(f"{type(data).__name__} has no batch of tensors")
-    names = set(batch.keys())
+    names = set(batch.keys()) - set(without)
     if "responses" not in names:
         raise BadTrajectory("responses is missing in the batch of tensors")
     arrays = {

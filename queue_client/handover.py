@@ -13,6 +13,7 @@ from queue_client.jobs import Parcel
 from queue_client.link import Link
 from queue_client.metrics import Meter
 from queue_client.outcome import Kind, Outcome
+from queue_client.tie import Tie
 from queue_client.trajectory import Trajectory
 
 Trajectories = Iterable[Trajectory] | TrajectoryBatch
@@ -54,12 +55,13 @@ class Handover:
             else:
                 self._no_room(part)
 
-    async def stream(self, connect: Callable[[], Link]) -> AsyncGenerator[RewardFuture, None]:
+    async def stream(self, tie: Tie) -> AsyncGenerator[RewardFuture, None]:
         """Hand all over and yield each future when it is done. Left early, cancel the rest."""
         arrivals = Arrivals()
         for future in self._futures:
             arrivals.watch(future)
-        link = await asyncio.to_thread(connect)
+        # connecting blocks; a link that is there is had without the cost of a thread
+        link = tie.get() if tie.link is not None else await asyncio.to_thread(tie.get)
         sending = asyncio.create_task(self.run_async(link))
         sending.add_done_callback(lambda task: _report(task, arrivals))
         left = len(self._futures)
