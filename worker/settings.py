@@ -48,8 +48,8 @@ class LimitSettings(_Section):
     """The caps on one named upstream; None is unlimited, 0 closes the gate."""
 
     max_concurrent: int | None = Field(None, ge=0, description="calls in flight at once")
-    rpm: float | None = Field(None, ge=0, description="requests a minute")
-    tpm: float | None = Field(None, ge=0, description="tokens a minute")
+    rpm: int | None = Field(None, ge=0, description="requests a minute")
+    tpm: int | None = Field(None, ge=0, description="tokens a minute")
     burst_s: float | None = Field(
         None, gt=0, description="seconds' worth the buckets hold: 60 by default, 1 under strict"
     )
@@ -117,12 +117,12 @@ class RewardFields(_Section):
         ge=0,
         description="rate_limited: calls in flight, where no named limit is used",
     )
-    rpm: float | None = Field(
+    rpm: int | None = Field(
         None,
         ge=0,
         description="rate_limited: requests a minute, where no named limit is used",
     )
-    tpm: float | None = Field(
+    tpm: int | None = Field(
         None,
         ge=0,
         description="rate_limited: tokens a minute, where no named limit is used",
