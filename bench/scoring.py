@@ -97,7 +97,11 @@ def verl_rates(python: str, tokenizer: str, options: argparse.Namespace) -> dict
     script = Path(__file__).with_name("verl_reward_loop.py")
     given = [tokenizer, "1000", str(options.tokens), str(options.workers)]
     finished = subprocess.run(
-        [python, str(script), *given], check=True, stdout=subprocess.PIPE, text=True, timeout=400
+        [python, "-P", str(script), *given],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=400,
     )
     rates: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
     return rates

@@ -1,6 +1,6 @@
 """Rows a second of verl's own reward loop behind Ray actors; run by the Python that has verl.
 
-    VERL_PYTHON bench/verl_reward_loop.py TOKENIZER ROWS TOKENS WORKERS
+    VERL_PYTHON -P bench/verl_reward_loop.py TOKENIZER ROWS TOKENS WORKERS
 
 Prints one JSON object; `bench/scoring.py --verl VERL_PYTHON` calls it for its ratios.
 """
