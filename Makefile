@@ -83,7 +83,8 @@ $(VERL)/.verl: setup.cfg pyproject.toml constraints-verl.txt
 	@touch $@
 
 verl: $(VENV)/.test $(VERL)/.verl ## against the real verl, in an environment of its own
-	@REWARDPOOL_PYTHON=$(abspath $(BIN))/python $(VERL)/bin/python -m pytest -m verl tests/verl $(PYTEST_ARGS)
+	@REWARDPOOL_PYTHON=$(abspath $(BIN))/python $(VERL)/bin/python -m pytest -m 'not chaos' $(PYTEST_ARGS) \
+	  tests/verl tests/unit/verl_client tests/integration/verl_client/test_rate_limited.py
 
 chaos: $(VENV)/.test ## what kills, waits and repeats for long
 	@$(BIN)/python -m pytest -m chaos --timeout 1800 $(PYTEST_ARGS)
