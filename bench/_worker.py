@@ -107,15 +107,18 @@ def _drain(client: redis.Redis, jobs: int) -> tuple[float, float]:
 
 
 def _ours(jobs: int) -> tuple[float, float]:
-    with server() as (url, client), RewardClient(url, rows_per_job=1) as producer:
-        with worker(url, *OURS, **_functions(NOOP)):
-            client.set("rq:suspended", 1)
-            futures = producer.submit(texts(jobs, 8))
-            while client.llen("rq:queue:rewards") < jobs:
-                time.sleep(0.01)
-            client.delete("rq:suspended")
-            figures = _drain(client, jobs)
-            wait(futures)
+    with (
+        server() as (url, client),
+        RewardClient(url, rows_per_job=1) as producer,
+        worker(url, *OURS, **_functions(NOOP)),
+    ):
+        client.set("rq:suspended", 1)
+        futures = producer.submit(texts(jobs, 8))
+        while client.llen("rq:queue:rewards") < jobs:
+            time.sleep(0.01)
+        client.delete("rq:suspended")
+        figures = _drain(client, jobs)
+        wait(futures)
     return figures
 
 

@@ -201,7 +201,8 @@ def test_a_lost_answer_costs_nothing(workers: Workers, producer: Producer, lost:
     assert workers.starts() == {"row0": 1, "row1": 1}
     producer.await_status(job, "finished")
     assert worker.poll() is None
-    assert (workers.folder / "runs.txt.paused").exists()
+    await_true((workers.folder / "runs.txt.paused").exists)
+    assert worker.poll() is None
 
 
 def test_a_job_that_kills_workers_before_it_starts_is_given_up(
