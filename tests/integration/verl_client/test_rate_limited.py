@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from client_consumer import until
@@ -288,22 +291,34 @@ def test_threads_with_loops_of_their_own_share_the_limits() -> None:
     assert max(starts) - min(starts) >= 1.9  # 30 requests at 10 a second, 10 of them at once
 
 
-async def test_two_processes_share_the_clusters_limits(redis_url) -> None:
-    """Two managers with limiters of their own stand for two processes."""
-    from queue_client.compat.admission import ClusterAdmission
-    from queue_client.compat.options import LimitedOptions
+PROCESS = """
+import asyncio, sys, time
+sys.path[:0] = sys.argv[2:]
+from limited_rows import Letters, row
+from queue_client.compat import RateLimitedRewardManager
 
-    options = LimitedOptions(max_rpm=600, max_concurrent=100, redis_url=redis_url)
-    both = [ClusterAdmission(options), ClusterAdmission(options)]
+async def judge(data_source, solution_str, ground_truth, extra_info=None):
+    print(time.time(), flush=True)
+    return 1.0
 
-    async def one(admission) -> None:
-        await (await admission.turn(100, 60.0)).end()
+async def main():
+    config = {"reward": {"max_rpm": 600, "max_concurrent": 100, "redis_url": sys.argv[1]}}
+    manager = RateLimitedRewardManager(config=config, tokenizer=Letters(), compute_score=judge)
+    await asyncio.gather(*(manager.run_single(row()) for _ in range(15)))
 
-    began = time.monotonic()
-    await asyncio.gather(*(one(admission) for admission in both for _ in range(15)))
-    assert time.monotonic() - began >= 1.9
-    for admission in both:
-        await admission.close()
+asyncio.run(main())
+"""
+
+
+def test_two_processes_share_the_clusters_limits(redis_url) -> None:
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent.parent)]
+    command = [sys.executable, "-c", PROCESS, redis_url, *paths]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    starts = sorted(float(line) for one in both for line in one.communicate(timeout=60)[0].split())
+    assert len(starts) == 30
+    # a second's worth at once and then ten a second: of each process alone it would be half of it
+    assert starts[-1] - starts[0] >= 1.9
 
 
 async def test_a_named_bucket_is_shared(redis_url) -> None:

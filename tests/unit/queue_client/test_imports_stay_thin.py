@@ -22,7 +22,15 @@ def imported_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["queue_client", "queue_client.wire", "queue_client.view", "queue_client.rewards_tensor"],
+    [
+        "queue_client",
+        "queue_client.wire",
+        "queue_client.view",
+        "queue_client.rewards_tensor",
+        "queue_client.verl",
+        "queue_client.compat",
+        "queue_client.trl",
+    ],
 )
 def test_importing_the_client_pulls_nothing_heavy(module):
     assert not imported_by(f"import {module}") & set(FORBIDDEN)
