@@ -112,13 +112,15 @@ class Wall:
         args += ["--json-status-fd", str(order.status_fd), "--hostname", "box", "--clearenv"]
         for name, value in environment(self.python, isolated=True).items():
             args += ["--setenv", name, value]
+        # Before what is shown: an interpreter may itself live below /tmp.
+        args += ["--perms", "1777", *scratch, "/tmp"]  # noqa: S108
         for parent in _parents(self.visible()):
             args += ["--perms", "0755", "--dir", parent]  # bubblewrap's own parents are private
         for path in self.visible():
             linked = os.path.islink(path)
             args += ["--symlink", os.readlink(path), path] if linked else ["--ro-bind", path, path]
-        args += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777"]
-        args += [*scratch, "/tmp", "--perms", "1777", *scratch, "/dev/shm"]  # noqa: S108
+        args += ["--proc", "/proc", "--dev", "/dev"]
+        args += ["--perms", "1777", *scratch, "/dev/shm"]  # noqa: S108
         args += [*self._box(order, scratch, uid), "--remount-ro", "/"]
         if uid is None:
             return [*args, "--unshare-user", "--uid", "65534", "--gid", "65534", "--", *inner]
