@@ -17,6 +17,7 @@ import pytest
 import redis
 from judge_stub import JudgeStub, refusal, verdict
 from rq import Queue, Worker
+from rq.serializers import JSONSerializer
 
 from queue_client import Kind, Outcome, Output, Trajectory
 from worker.rewards.math_verifier import compute_score
@@ -73,12 +74,20 @@ async def test_a_fraction_is_verified_in_the_loops_executor() -> None:
 def test_a_fraction_is_verified_in_a_plain_rq_work_horse(
     redis_url: str, connection: redis.Redis
 ) -> None:
-    job = Queue("plain", connection=connection).enqueue(
-        "worker.rewards.math_verifier.compute_score", kwargs=THIRD, job_timeout=60, result_ttl=60
+    # JSON on both sides: a test before this one may have taken pickle out of RQ in this process.
+    queue = Queue("plain", connection=connection, serializer=JSONSerializer)
+    job = queue.enqueue(
+        "worker.rewards.math_verifier.compute_score",
+        kwargs=THIRD,
+        job_timeout=60,
+        result_ttl=60,
+        failure_ttl=60,
     )
 
-    command = [sys.executable, "-m", "rq.cli", "worker", "-u", redis_url, "--burst", "plain"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-m", "rq.cli", "worker", "-u", redis_url, "-S", "json", "--burst"]
+    done = subprocess.run([*command, "plain"], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
 
     assert job.return_value()["score"] == 1.0
     assert Worker.count(connection=connection) == 0
