@@ -47,7 +47,7 @@ demo: $(VENV)/.demo ## score the example rollouts with two workers on an embedde
 	@$(BIN)/rewardpool demo
 
 test: $(VENV)/.test ## all tests but the slow ones
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m 'not chaos and not verl' $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal -m 'not chaos' --ignore tests/verl $(PYTEST_ARGS)
 
 check: $(VENV)/.check ## format, lint, types, import contracts, Lua, container files
 	$(BIN)/ruff format --check .
@@ -89,8 +89,10 @@ verl: $(VENV)/.test $(VERL)/.verl ## against the real verl, in an environment of
 chaos: $(VENV)/.test ## what kills, waits and repeats for long
 	@$(BIN)/python -m pytest -m chaos --timeout 1800 $(PYTEST_ARGS)
 
+# -P: a benchmark of the worker is called worker.py too, and must not hide the package.
 bench: $(VENV)/.test ## every benchmark, one after the other
-	@for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@$(PIP) $(EDITABLE) -e '.[$(TEST_EXTRAS),bench]'
+	@for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python -P $$script || exit 1; done
 
 clean: ## remove the environments and what builds leave
 	rm -rf $(VENV) .venv-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
