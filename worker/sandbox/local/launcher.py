@@ -71,8 +71,9 @@ def build_root(job: dict) -> None:  # type: ignore[type-arg]
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in DEVICES}
     size = f"size={job['scratch_bytes']},mode=1777"
     tmpfs(root, "size=16m,mode=755")
-    os.mkdir(f"{root}/tmp")
-    tmpfs(f"{root}/tmp", size)  # before what is shown: an interpreter may itself live below /tmp
+    scratch = os.path.join(root, "tmp")
+    os.mkdir(scratch)
+    tmpfs(scratch, size)  # before what is shown: an interpreter may itself live below it
     for path in job["read_only"]:
         if os.path.islink(path):
             os.symlink(os.readlink(path), root + path)
@@ -85,7 +86,7 @@ def build_root(job: dict) -> None:  # type: ignore[type-arg]
         bind(source, f"{root}/dev/{name}", read_only=False)
     for name in ("dev/shm", job["box"]):
         os.makedirs(os.path.join(root, name.lstrip("/")))
-    tmpfs(f"{root}/dev/shm", size)
+    tmpfs(os.path.join(root, "dev/shm"), size)
     if job["writable"]:
         bind(folder, root + job["box"], read_only=False)
     else:
