@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 
 from limiter import replies
@@ -37,7 +38,7 @@ class Pulse:
         self.tickets: dict[str, Ticket] = {}
         self.leases: dict[str, Lease] = {}
         self._nudge = asyncio.Event()
-        self._beat_at = 0.0
+        self._beat_at = math.inf  # until somebody asks for a beat
         self._keeper: asyncio.Task[None] | None = None
         self._reader: asyncio.Task[None] | None = None
 
@@ -83,11 +84,15 @@ class Pulse:
     def keep(self) -> None:
         if self._keeper is None or self._keeper.done():
             self._beat_at = min(self._beat_at, self.loop.time() + BEAT_S)
-            if self._beat_at < self.loop.time():
-                self._beat_at = self.loop.time() + BEAT_S
             self._keeper = self.loop.create_task(self._keep_alive())
 
     async def _keep_alive(self) -> None:
+        try:
+            await self._beat_on()
+        finally:
+            self._beat_at = math.inf  # or the first wait after a quiet time would come late
+
+    async def _beat_on(self) -> None:
         while self.tickets or self.leases:
             self._nudge.clear()
             left_s = self._beat_at - self.loop.time()
