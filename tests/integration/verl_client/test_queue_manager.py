@@ -17,7 +17,14 @@ import pytest
 from client_consumer import Consumer
 from verl_batches import objects, padded, rows_of
 
-from queue_client import Kind, Outcome, PoolUnavailable, Trajectory
+from queue_client import (
+    Kind,
+    Outcome,
+    Output,
+    PoolUnavailable,
+    Trajectory,
+    TrajectoryBatch,
+)
 from queue_client.shared import close_shared_clients
 from queue_client.verl import (
     NoReward,
@@ -27,6 +34,7 @@ from queue_client.verl import (
     score_outputs,
 )
 from queue_client.verl.results import KEYS
+from queue_client.view import view_of
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +136,21 @@ async def test_a_batch_that_cannot_be_read_fails_with_its_reason(redis_url, cons
         await manager(redis_url).run_single(bad)
     info = (await manager(redis_url, on_failure="zero").run_single(bad))["reward_extra_info"]
     assert info["kind"] == "bad_input"
+
+
+async def test_a_batch_is_scored_together_and_one_bad_row_fails_alone(redis_url, consumer) -> None:
+    one = manager(redis_url, on_failure="zero")
+    rows = [Trajectory([Output([1], [2, 3])], extra_info={"reward": float(n)}) for n in range(5)]
+    good = view_of(TrajectoryBatch.pad(rows), backend="numpy")
+    found = await one.run_batch(good)
+    assert [result["reward_score"] for result in found] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert len(consumer.jobs) == 1
+    bad = view_of(TrajectoryBatch.pad(rows), backend="numpy")
+    bad.batch["attention_mask"][2, 0] = 0
+    bad.batch["attention_mask"][2, 1] = 0  # a hole before the last token
+    found = await one.run_batch(bad)
+    assert [result["reward_score"] for result in found] == [0.0, 1.0, 0.0, 3.0, 4.0]
+    assert found[2]["reward_extra_info"]["kind"] == "bad_input"
 
 
 @pytest.mark.parametrize("layout", ["left", "right", "joined"])
