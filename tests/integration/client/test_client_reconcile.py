@@ -133,14 +133,13 @@ def test_only_open_rows_are_sent_again():
     ):
         futures = client.submit(rows(4), timeout_s=60)
         until(lambda: client._tie.get().flight.jobs())
-        with Consumer(first.url) as consumer:
 
-            def score(trajectory):
-                if trajectory.uid == "2":
-                    raise Died
-                return Outcome.scored(1.0)
+        def score(trajectory):
+            if trajectory.uid == "2":
+                raise Died
+            return Outcome.scored(1.0)
 
-            consumer.score = score
+        with Consumer(first.url, score=score):
             assert [f.result(30).reward for f in futures[:2]] == [1.0, 1.0]
         proxy.turn_to(second.port)
         proxy.cut()
