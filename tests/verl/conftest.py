@@ -30,7 +30,7 @@ tokenizer = "{tokenizer}"
 [reward.sources.exact]
 function = "{function}:compute_score"
 executor = "process"
-timeout_s = 1.5
+timeout_s = 4
 
 [reward.sources.all]
 function = "{function}:all_outputs"
