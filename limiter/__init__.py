@@ -26,6 +26,7 @@ from limiter.lease import Lease, SyncLease
 from limiter.limiter import Limiter
 from limiter.limits import Limits
 from limiter.options import retry_after_seconds
+from limiter.several import LeaseSet, lease_all
 from limiter.sync import SyncLimiter
 from limiter.usage import Minute, Usage
 
@@ -37,6 +38,7 @@ __all__ = [
     "CostExceedsCapacity",
     "Lease",
     "LeaseLost",
+    "LeaseSet",
     "Limiter",
     "LimiterClosed",
     "LimiterError",
@@ -49,6 +51,7 @@ __all__ = [
     "Usage",
     "declare_limits",
     "history_of",
+    "lease_all",
     "overview",
     "overview_async",
     "reset_limits",

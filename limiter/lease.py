@@ -92,6 +92,14 @@ class Lease(Stated):
         used = checked_tokens(tokens) if tokens is not None else self.used
         await self._owner.release(self, used)
 
+    def cancel(self) -> asyncio.Task[None]:
+        """Give everything back as if it had never been granted: the call was never made.
+
+        Returns the work, which goes on by itself.
+        """
+        self.end()
+        return self._owner.cancel(self)
+
     def end(self) -> None:
         """Mark as released here; nothing is sent."""
         self.released = True
