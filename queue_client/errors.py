@@ -3,6 +3,7 @@
 QueueClientError
 ├── BadTrajectory        a trajectory is malformed: says the field, the value and the row
 ├── WireError            bytes are not a payload this version reads
+│   └── WireVersionError the other side runs another release
 ├── RewardUnavailable    rewards(on_failure="raise") met failed rows: names them
 ├── QueueFull            back-pressure: too much in flight and the caller chose not to wait
 ├── PoolUnavailable      Redis cannot be reached
@@ -25,6 +26,10 @@ class BadTrajectory(QueueClientError, ValueError):
 
 class WireError(QueueClientError, ValueError):
     """Bytes cannot be decoded: another version, truncated, or hostile. Drop them."""
+
+
+class WireVersionError(WireError):
+    """A message of another wire version: sound, perhaps, to another release than this one."""
 
 
 class RewardUnavailable(QueueClientError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from queue_client.connecting import ReplyTooLarge, block_ms, disconnect
-from queue_client.errors import WireError
+from queue_client.errors import WireError, WireVersionError
 from queue_client.flight import Job
 from queue_client.outage import Outage
 from queue_client.outcome import Kind, Outcome
@@ -91,11 +91,18 @@ class Reader:
             job.checked_at = 0.0  # something of it was lost: look it up at once
 
     def take(self, job: Job, row: int, value: bytes) -> bool:
-        """Resolve a row with an encoded outcome; False if it cannot be read."""
+        """Resolve a row with an encoded outcome; False if it cannot be read.
+
+        One of another wire version fails its row: nobody will write it again in ours.
+        """
         try:
             if len(value) > MAX_OUTCOME_BYTES:
                 raise WireError(f"outcome has {len(value)} bytes, at most {MAX_OUTCOME_BYTES}")
             outcome = decode_outcome(value)
+        except WireVersionError as error:
+            logger.warning("outcome of another version job=%s row=%d: %s", job.id, row, error)
+            message = f"the outcome was not read: {error}"
+            outcome = Outcome.failed(Kind.WORKER_LOST, message, retryable=False)
         except WireError as error:
             logger.warning("outcome not readable job=%s row=%d error=%s", job.id, row, error)
             return False

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgpack
 
-from queue_client.errors import WireError
+from queue_client.errors import WireError, WireVersionError
 from queue_client.plain import simplify
 
 VERSION = 1
@@ -62,7 +62,10 @@ def pack_message(kind: str, *body: Any) -> bytes:
 
 
 def unpack_message(data: bytes, kind: str, *, max_bytes: int = MAX_BYTES) -> list[Any]:
-    """Return the body of a message of this kind; raises WireError for any other."""
+    """Return the body of a message of this kind; raises WireError for any other.
+
+    WireVersionError, if it has the number of another version.
+    """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise WireError(f"payload is {type(data).__name__}, not bytes")
     message = unpack(data, max_bytes=max_bytes)
@@ -70,7 +73,8 @@ def unpack_message(data: bytes, kind: str, *, max_bytes: int = MAX_BYTES) -> lis
         raise WireError("payload is no message: an array of version, type and body is expected")
     version, found = message[0], message[1]
     if type(version) is not int or version != VERSION:
-        raise WireError(
+        fault = WireVersionError if type(version) is int else WireError
+        raise fault(
             f"payload has wire version {_shown(version)}, this side reads {VERSION}: "
             "run the same release on producers and workers"
         )
