@@ -17,6 +17,7 @@ from typing import Any
 
 import msgpack
 import redis
+from redis.sentinel import Sentinel, SentinelConnectionPool
 from rq.connections import get_connection_kwargs
 
 from worker.pool.safety import remove_pickle
@@ -33,12 +34,12 @@ class SchedulerProcess:
     """Keeps one scheduler process running until stopped; it also ends with its parent."""
 
     def __init__(self, connection: redis.Redis, queues: Sequence[str]) -> None:
-        kwargs = get_connection_kwargs(connection)
-        plain = {name: value for name, value in kwargs.items() if isinstance(value, _PLAIN)}
-        kind = connection.connection_pool.connection_class
+        pool = connection.connection_pool
+        kind = pool.connection_class
         order = {
             "connection": f"{kind.__module__}:{kind.__qualname__}",
-            "kwargs": plain,
+            "kwargs": _plain(get_connection_kwargs(connection)),
+            "sentinel": _sentinel_of(pool),
             "queues": list(queues),
         }
         packed = base64.b64encode(msgpack.packb(order)).decode()
@@ -74,6 +75,32 @@ class SchedulerProcess:
                 self._process = self._start()
 
 
+def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if isinstance(value, _PLAIN)}
+
+
+def _sentinel_of(pool: redis.ConnectionPool) -> dict[str, Any] | None:
+    """What it takes to ask the same Sentinels for the same service, None without Sentinel."""
+    if not isinstance(pool, SentinelConnectionPool):
+        return None
+    asked = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
+    return {
+        "service": pool.service_name,
+        "hosts": [[one["host"], one["port"]] for one in asked],
+        "kwargs": _plain(pool.sentinel_manager.sentinel_kwargs),
+    }
+
+
+def _pool(sentinel: dict[str, Any] | None, kwargs: dict[str, Any]) -> redis.ConnectionPool:
+    if sentinel is None:
+        return redis.ConnectionPool(**kwargs)
+    asked: Any = Sentinel
+    made: Any = SentinelConnectionPool
+    manager = asked(sentinel["hosts"], sentinel_kwargs=sentinel["kwargs"])
+    pool: redis.ConnectionPool = made(sentinel["service"], manager, **kwargs)
+    return pool
+
+
 def main() -> None:
     """Schedule until told to stop or until the parent is gone."""
     from rq.scheduler import RQScheduler
@@ -83,8 +110,9 @@ def main() -> None:
 
     remove_pickle()
     order: dict[str, Any] = msgpack.unpackb(base64.b64decode(os.environ[ENV]))
-    connection_class = import_attribute(order["connection"].replace(":", "."))
-    pool = redis.ConnectionPool(connection_class=connection_class, **order["kwargs"])
+    kwargs = order["kwargs"]
+    kwargs["connection_class"] = import_attribute(order["connection"].replace(":", "."))
+    pool = _pool(order["sentinel"], kwargs)
     scheduler = RQScheduler(
         order["queues"], connection=redis.Redis(connection_pool=pool), serializer=Serializer
     )
@@ -100,7 +128,8 @@ def main() -> None:
 
 
 def _watch_parent(scheduler: Any) -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 1):  # not `sys.stdin`: its lock would be missed when the process ends
+        pass
     scheduler.request_stop()
 
 
