@@ -145,6 +145,13 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
         if "url" in settings.redis.model_fields_set:
             return settings.redis
         url = url_of(self.connection)
+        if url is None and settings.limits:
+            sys.stderr.write(
+                "rewardpool: redis.url: needed where workers find Redis through Sentinel and there "
+                f"are limits ({', '.join(sorted(settings.limits))}): an address that follows the "
+                "primary\n"
+            )
+            raise SystemExit(EXIT_USAGE)
         return settings.redis if url is None else RedisSettings(url=url)
 
     async def _work(self, settings: Settings, options: RunOptions, logs: tuple[Any, ...]) -> bool:

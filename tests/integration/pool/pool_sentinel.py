@@ -145,7 +145,7 @@ def _await(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def worker_of(watched: Watched, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker_of(watched: Watched, folder: Path, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """`rq worker -c` with RQ's own SENTINEL setting, and a scheduler beside it."""
     (folder / "pool_config.py").write_text(
         f"SENTINEL = {{'INSTANCES': [('127.0.0.1', {watched.port})], 'MASTER_NAME': {SERVICE!r}}}\n"
@@ -153,7 +153,7 @@ def worker_of(watched: Watched, folder: Path) -> Iterator[subprocess.Popen[bytes
     (folder / "scored.py").write_text(FUNCTION)
     env = {name: value for name, value in os.environ.items() if name != "RQ_REDIS_URL"}
     env |= {f"REWARDPOOL_WORKER__{name}": value for name, value in QUICK.items()}
-    env |= {"GO": str(folder / "go"), "PYTHONPATH": str(folder)}
+    env |= settings | {"GO": str(folder / "go"), "PYTHONPATH": str(folder)}
     env["REWARDPOOL_REWARD__FUNCTION"] = f"{folder}/scored.py:compute_score"
     command = [sys.executable, "-m", "rq.cli", "worker", "-c", "pool_config"]
     command += ["-w", "worker.PoolWorker", *OUR_CLASSES, "--with-scheduler", "rewards"]
