@@ -70,8 +70,8 @@ format: $(VENV)/.check ## format and mend what can be mended
 VERL := .venv-verl
 VERL_PIP := $(VERL)/bin/python -m pip install -q --disable-pip-version-check -c constraints-verl.txt
 # What the tested parts of verl import; all that verl names takes twice as long to install.
-VERL_NEEDS := accelerate aiohttp cachetools codetiming datasets hydra-core numpy omegaconf pillow ray \
-	tensordict TransferQueue transformers uvicorn fastapi math-verify \
+VERL_NEEDS := accelerate aiohttp cachetools codetiming datasets hydra-core numpy omegaconf peft pillow ray \
+	tensordict torchdata TransferQueue transformers uvicorn fastapi math-verify \
 	psutil pytest pytest-asyncio pytest-timeout
 
 $(VERL)/.verl: setup.cfg pyproject.toml constraints-verl.txt
