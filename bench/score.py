@@ -42,7 +42,7 @@ def main() -> None:
 def measure(folder: Path, rows: int) -> dict[str, Any]:
     """Return rows a second and the peak memory of the command itself, MiB."""
     source, result = folder / f"{rows}.jsonl", folder / f"{rows}.out"
-    with source.open("w") as file:
+    with source.open("w") as rollouts:
         for number in range(rows):
             row = {
                 "id": number,
@@ -50,7 +50,7 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
                 "ground_truth": str(number % 5),
                 "data_source": "openai/gsm8k",
             }
-            file.write(json.dumps(row) + "\n")
+            rollouts.write(json.dumps(row) + "\n")
     command = [sys.executable, "-m", "worker.ops.cli", "score", str(source), "--out", str(result)]
     began = time.monotonic()
     process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE)
@@ -59,7 +59,8 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - began
     process.returncode = os.waitstatus_to_exitcode(status)
-    lines = sum(1 for _ in result.open("rb"))
+    with result.open("rb") as file:
+        lines = sum(1 for _ in file)
     assert process.returncode == 0, process.returncode
     assert lines == summary["rows"] == rows
     return {
