@@ -55,7 +55,8 @@ def measure(folder: Path, rows: int) -> dict[str, Any]:
     began = time.monotonic()
     process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    summary = json.loads(process.stdout.read())
+    with process.stdout:
+        summary = json.loads(process.stdout.read())
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - began
     process.returncode = os.waitstatus_to_exitcode(status)
