@@ -73,6 +73,7 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
             options["job_class"] = PoolJob
         self._given_ttl_s = options.get("worker_ttl")
         super().__init__(queues, name=name, **options)
+        _keep_bytes(self.connection)
         self.pool_settings: Settings | None = None
         self._run: PoolRun | None = None
         self._stop_asked_at: float | None = None
@@ -257,6 +258,15 @@ class PoolWorker(BaseWorker):  # type: ignore[misc]
     def execute_job(self, job: Any, queue: Any) -> None:
         """Not how this worker works: jobs are taken in batches."""
         raise NotImplementedError("PoolWorker takes jobs in batches; see worker.pool.run")
+
+
+def _keep_bytes(connection: redis.Redis) -> None:
+    """Undo a URL's `decode_responses`: names, commands and payloads are read as bytes here."""
+    pool = connection.connection_pool
+    if pool.connection_kwargs.get("decode_responses"):
+        pool.connection_kwargs["decode_responses"] = False
+        pool.disconnect()
+        pool.reset()
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -78,6 +78,9 @@ class SteeredEngine:
         while time.monotonic() < end:
             pass
 
+    async def _hold(self, info: dict) -> None:
+        ctypes.PyDLL(None).sleep(info["s"])  # keeps Python's lock: no thread of ours can beat
+
     async def _crash(self, info: dict) -> None:
         ctypes.string_at(0)
 
@@ -92,7 +95,7 @@ def _pause_at(point: str, module: object, name: str) -> None:
         found = original(*args, **kwargs)
         if found is not None:
             open(os.environ["POOL_RUNS"] + ".paused", "w").close()
-            time.sleep(2.0)
+            time.sleep(float(os.environ.get("POOL_PAUSE_S", "2")))
         return found
 
     setattr(module, name, pausing)
