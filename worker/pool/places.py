@@ -15,7 +15,8 @@ from worker.pool.flight import Flight
 
 Entry = tuple[Flight, int]
 
-FIRST_WINDOW = 8  # suspects in flight at once, to begin with
+FIRST_WINDOW = 16  # suspects in flight at once, to begin with
+WIDENING = 2  # places more for each suspect that survives
 LONE_WAIT_S = 10.0  # a last start waits this long for what else is in flight
 
 
@@ -68,7 +69,7 @@ class Places:
             self._lone = None
         if how != "fresh":
             self._suspects_running -= 1
-            self._window = min(self._window + 1, self.concurrency)
+            self._window = min(self._window + WIDENING, self.concurrency)
         if not self._suspects and self._suspects_running == 0:
             self._window = FIRST_WINDOW
         self.pump()

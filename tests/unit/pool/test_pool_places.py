@@ -6,7 +6,7 @@ import pytest
 
 from worker.pool import places as module
 from worker.pool.flight import Flight
-from worker.pool.places import FIRST_WINDOW, Places
+from worker.pool.places import FIRST_WINDOW, WIDENING, Places
 
 
 class Starts:
@@ -40,14 +40,14 @@ def test_no_more_rows_start_than_there_are_places() -> None:
 
 
 def test_suspects_start_in_a_window_that_widens_as_they_survive() -> None:
-    starts = Starts(concurrency=64)
-    flight = starts.add("suspect", 40, starts=1)
+    starts = Starts(concurrency=128)
+    flight = starts.add("suspect", 100, starts=1)
     assert len(starts.rows) == FIRST_WINDOW
 
     for row in range(FIRST_WINDOW):
         starts.end(flight, row)
 
-    assert len(starts.rows) == FIRST_WINDOW + 2 * FIRST_WINDOW
+    assert len(starts.rows) == FIRST_WINDOW + (1 + WIDENING) * FIRST_WINDOW
     fresh = starts.add("fresh", 8)
     assert starts.rows[-8:] == [("fresh", n) for n in range(8)]
     assert fresh.open_rows
