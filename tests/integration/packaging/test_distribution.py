@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # builds and installs on a busy machine
+
 ROOT = Path(__file__).parents[3]
 SCRIPTS = {f"lua/{script.name}" for script in (ROOT / "lua").glob("*.lua")}
 
