@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from limiter import Limiter, Limits, Usage
+from limiter import Usage, usage_of
 from queue_client import RewardClient
 from worker.ops.embedded import NoServer
 from worker.ops.judge_stub import JudgeStub
@@ -28,7 +28,8 @@ JUDGE_RPM = 30
 #: Below 60: the judge starts with a full minute, and its clock starts when our first call arrives,
 #: so a bucket as large as its own would draw one 429 for that call's latency.
 BURST_S = 57
-LIMIT = {"max_concurrent": 8, "rpm": JUDGE_RPM, "burst_s": BURST_S}
+MAX_CONCURRENT = 8
+LIMIT = {"max_concurrent": MAX_CONCURRENT, "rpm": JUDGE_RPM, "burst_s": BURST_S}
 JUDGED = "example/judged"
 #: Rows of the example that cannot be scored say so in their text.
 UNSCORABLE = b"unscorable-"
@@ -78,7 +79,7 @@ def run(path: Path, console: Console) -> str:
         with path.open("rb") as stream:
             summary = scoring.run(stream)
         summary.elapsed_s = time.monotonic() - started
-        _report(summary, _usage(pool.url), judge, console)
+        _report(summary, usage_of(pool.url, "judge"), judge, console)
     return results.getvalue()
 
 
@@ -124,11 +125,6 @@ def _lines(path: Path) -> int:
     return len(path.read_bytes().splitlines())
 
 
-def _usage(url: str) -> Usage:
-    limits = Limits(name="judge", max_concurrent=8, rpm=JUDGE_RPM, burst_s=BURST_S)
-    return Limiter(url, limits).sync.usage()
-
-
 def _report(summary: Summary, usage: Usage, judge: JudgeStub, console: Console) -> None:
     console.print(
         f"\n{summary.rows} rows in {summary.elapsed_s:.1f} s, "
@@ -137,7 +133,8 @@ def _report(summary: Summary, usage: Usage, judge: JudgeStub, console: Console) 
     )
     show_summary(summary, console)
     table = Table(title="What the limit did", title_justify="left", show_header=False)
-    table.add_row("limit", f"{JUDGE_RPM} requests a minute, 8 in flight, for all workers together")
+    caps = f"{JUDGE_RPM} requests a minute, {MAX_CONCURRENT} in flight"
+    table.add_row("limit", f"{caps}, for all workers together")
     table.add_row("granted", f"{usage.grants}")
     table.add_row("calls the judge saw", f"{judge.calls}")
     table.add_row("most in flight at the judge", f"{judge.most_in_flight}")
