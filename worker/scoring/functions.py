@@ -28,10 +28,7 @@ def load(spec: str, *, what: str = "function") -> Any:
     `package.module.name` without a colon is read as `package.module:name`.
     """
     if spec.startswith(BUILTIN):
-        try:
-            return _builtin(spec, what)
-        except (BadInput, ImportError) as error:
-            raise SettingsError(f"reward.{what}: {spec!r}: {error}") from error
+        return _builtin(spec, what)
     place, colon, name = spec.rpartition(":")
     if not colon:
         place, _, name = spec.rpartition(".")
@@ -56,6 +53,8 @@ def _builtin(spec: str, what: str) -> Any:
         return builtin(spec).load()
     except BadInput as error:
         raise SettingsError(f"reward.{what}: {error}") from None
+    except ImportError as error:
+        raise SettingsError(f"reward.{what}: {spec!r}: {error}") from error
 
 
 def _is_file(place: str) -> bool:
