@@ -89,7 +89,7 @@ def _no_leftover_process() -> Iterator[None]:
 
 def _belongs_to_session(child: psutil.Process) -> bool:
     command = " ".join(_command(child))
-    return "server_watch" in command or "rewardpool-redis-" in command or not command
+    return "rewardpool-redis-" in command or not command  # the session's server and its watcher
 
 
 def _command(child: psutil.Process) -> list[str]:
